@@ -1,6 +1,6 @@
-"""An input -> what it holds: the one list of formats, decided by the first bytes or, in an SQLite file, the tables.
+"""An input file -> a Trace, Records or counters: the one list of input formats.
 
-Only the module that reads a format is imported. What becomes of a capture's tables is not known here.
+The format is recognised by the first bytes or, in an SQLite file, by its tables. Only the module that reads it is imported.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import io
 import re
 from collections.abc import Callable
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
-from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError, NotACapture
 from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
 from pyprof.progress import stage
@@ -36,17 +36,22 @@ _NSYS_TABLES = {
 }  # fmt: skip
 
 
-class Format(NamedTuple):
-    """One input format. sniff: whether an input has it, by its head or tables; read: its contents; imports its module itself;
-    alone: whether the bytes of a file in it say all that is read.
+class InputFormat(NamedTuple):
+    """One input format. sniff: recognise it by head or tables; read: read the input; alone: the result depends on the bytes of
+    this file only, so it can be cached.
 
-    `parse FOLDER` takes the files whose names end as captures do: see `parse/records/dataset.py`.
+    `parse FOLDER` picks files by suffix: see `parse/records/dataset.py`.
     """
 
     name: str
     sniff: Callable[[Input], bool]
     read: Callable[[Input], Trace | Records | Measured]
     alone: bool = False
+
+
+def _module(name: str) -> Any:
+    """A module of `pyprof.parse`, imported when an input may be of its format."""
+    return import_module(f"pyprof.parse.{name}")
 
 
 def _is_torch_trace(given: Input) -> bool:
@@ -61,21 +66,21 @@ def _is_torch_trace(given: Input) -> bool:
     return False
 
 
-def _is_data_set(given: Input) -> bool:
-    if not given.folder:
-        return False
-    from pyprof.parse.records.dataset import stored
+def _is_proton_trace(given: Input) -> bool:
+    return bool(_module("sources.measured.proton").is_chrome_trace(given.decoded()))
 
-    return bool(stored(given.path))
+
+def _is_data_set(given: Input) -> bool:
+    return given.folder and bool(_module("records.dataset").stored(given.path))
 
 
 _RECORD_KEY = r"""["']k(?:Short|Long)Name["']\s*:"""  # of the original's keys those that every record has
 
 
 def _is_records(given: Input) -> bool:
-    """An object with one of the original's keys in the first line.
+    """Whether the first line is an object with one of the original's keys.
 
-    Other text under the name of records, or on standard input, passes too, so that the error names the line that is wrong.
+    Any text named .dict or .jsonl, or on standard input, passes too: the reader then names the bad line.
     """
     first, _, _ = given.text(HEAD_BYTES).decode(given.encoding, "replace").lstrip().partition("\n")
     named = given.standard or given.path.suffix in (".dict", ".jsonl")
@@ -83,18 +88,6 @@ def _is_records(given: Input) -> bool:
     if found and given.head.startswith(GZIP):
         raise InputError(f"{given.name}: records are not read compressed", "gunzip -c net.dict.gz | python -m pyprof.prof -")
     return found
-
-
-def _read_nsys(given: Input) -> Trace:
-    from pyprof.parse.sources import nsys
-
-    return nsys.read(given.database)
-
-
-def _read_nvprof(given: Input) -> Trace:
-    from pyprof.parse.sources import nvprof
-
-    return nvprof.read(given.database)
 
 
 def _read_report(given: Input) -> Trace:
@@ -105,18 +98,6 @@ def _read_report(given: Input) -> Trace:
     with exported(given.file()[1], given.name) as path, path.open("rb") as stream:
         with closing(Database(stream.fileno(), path, given.name)) as database:
             return nsys.read(database)
-
-
-def _read_torch_trace(given: Input) -> Trace:
-    from pyprof.parse.sources.kineto import reader
-
-    return reader.read(given.stream(), given.path, given.name)
-
-
-def _read_parquet(given: Input) -> Records:
-    from pyprof.parse.records import parquet
-
-    return parquet.read(given.file()[1])
 
 
 def _read_folder(given: Input) -> Records:
@@ -141,7 +122,7 @@ def _read_records(given: Input) -> Records:
 
 
 def _read_measured(given: Input, read: Callable[[IO[bytes]], Measured]) -> Measured:
-    """What a module reads from the decompressed bytes."""
+    """Read counters from the input, decompressed if needed."""
     import gzip
     import zlib
 
@@ -163,82 +144,83 @@ def _read_ncu_csv(given: Input) -> Measured:
     return _read_measured(given, decoded)
 
 
-def _read_ncu_report(given: Input) -> Measured:
-    from pyprof.parse.sources.measured.ncu_report import read
-
-    return read(given.file()[1], given.name)
-
-
-def _is_ncu_report(given: Input) -> bool:
-    return (not given.folder and given.path.suffix in _NCU_NAMES) or given.head.startswith(_NCU)
-
-
-def _is_ncu_csv(given: Input) -> bool:
-    from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv
-
-    return is_ncu_csv(given.decoded()) or (given.path.suffix == ".csv" and len(given.text(HEAD_BYTES)) == HEAD_BYTES)
-
-
 CAPTURES = (
-    Format("nvprof database", lambda given: _NVPROF_TABLE in given.tables, _read_nvprof, alone=True),
-    Format("nsys export", lambda given: not _NSYS_TABLES.isdisjoint(given.tables), _read_nsys, alone=True),
-    Format("torch.profiler trace", _is_torch_trace, _read_torch_trace, alone=True),
-    Format("nsys report", lambda given: given.head.startswith(_REPORT) or given.path.suffix in _REPORT_NAMES, _read_report),
+    InputFormat(
+        "nvprof database",
+        lambda given: _NVPROF_TABLE in given.tables,
+        lambda given: _module("sources.nvprof").read(given.database),
+        alone=True,
+    ),
+    InputFormat(
+        "nsys export",
+        lambda given: not _NSYS_TABLES.isdisjoint(given.tables),
+        lambda given: _module("sources.nsys").read(given.database),
+        alone=True,
+    ),
+    InputFormat(
+        "torch.profiler trace",
+        _is_torch_trace,
+        lambda given: _module("sources.kineto.reader").read(given.stream(), given.path, given.name),
+        alone=True,
+    ),
+    InputFormat(
+        "nsys report", lambda given: given.head.startswith(_REPORT) or given.path.suffix in _REPORT_NAMES, _read_report
+    ),
 )
 RECORDS = (
-    Format("folder of Parquet files", _is_data_set, _read_folder),
-    Format("Parquet file", lambda given: given.head.startswith(_PARQUET), _read_parquet),
-    Format("net.dict", _is_records, _read_records),
+    InputFormat("folder of Parquet files", _is_data_set, _read_folder),
+    InputFormat(
+        "Parquet file",
+        lambda given: given.head.startswith(_PARQUET),
+        lambda given: _module("records.parquet").read(given.file()[1]),
+    ),
+    InputFormat("net.dict", _is_records, _read_records),
 )
-
-
-def _is_hatchet(given: Input) -> bool:
-    from pyprof.parse.sources.measured.proton import is_hatchet
-
-    return is_hatchet(given.decoded())
-
-
-def _read_hatchet(given: Input) -> Measured:
-    from pyprof.parse.sources.measured.proton import read_hatchet
-
-    return _read_measured(given, lambda stream: read_hatchet(stream, given.name))
-
-
-def _is_proton_trace(given: Input) -> bool:
-    from pyprof.parse.sources.measured.proton import is_chrome_trace
-
-    return is_chrome_trace(given.decoded())
-
-
-def _read_proton_trace(given: Input) -> Measured:
-    from pyprof.parse.sources.measured.proton import read_chrome_trace
-
-    return _read_measured(given, lambda stream: read_chrome_trace(stream, given.name))
-
-
 COUNTERS = (
-    Format("report of Nsight Compute", _is_ncu_report, _read_ncu_report),
-    Format("CSV of Nsight Compute", _is_ncu_csv, _read_ncu_csv),
-    Format("profile of Proton", _is_hatchet, _read_hatchet),
-    Format("trace of Proton", _is_proton_trace, _read_proton_trace),
+    InputFormat(
+        "report of Nsight Compute",
+        lambda given: (not given.folder and given.path.suffix in _NCU_NAMES) or given.head.startswith(_NCU),
+        lambda given: _module("sources.measured.ncu_report").read(given.file()[1], given.name),
+    ),
+    InputFormat(
+        "CSV of Nsight Compute",
+        lambda given: (
+            _module("sources.measured.ncu_csv").is_ncu_csv(given.decoded())
+            or (given.path.suffix == ".csv" and len(given.text(HEAD_BYTES)) == HEAD_BYTES)
+        ),
+        _read_ncu_csv,
+    ),
+    InputFormat(
+        "profile of Proton",
+        lambda given: _module("sources.measured.proton").is_hatchet(given.decoded()),
+        lambda given: _read_measured(given, lambda stream: _module("sources.measured.proton").read_hatchet(stream, given.name)),
+    ),
+    InputFormat(
+        "trace of Proton",
+        _is_proton_trace,
+        lambda given: _read_measured(
+            given, lambda stream: _module("sources.measured.proton").read_chrome_trace(stream, given.name)
+        ),
+    ),
 )
-FORMAT_NAMES, COUNTER_NAMES = (tuple(form.name for form in formats) for formats in (CAPTURES + RECORDS, COUNTERS))
 
+
+# Both are named in the help pages.
+FORMAT_NAMES, COUNTER_NAMES = (tuple(form.name for form in formats) for formats in (CAPTURES + RECORDS, COUNTERS))
 
 Known = Callable[[Path], "Records | None"]
 
 
-def read(name: str, formats: tuple[Format, ...], known: Known | None = None) -> Trace | Records:
-    """What an input of one of these formats holds. Raises NotACapture where it has none of them.
+def read(name: str, formats: tuple[InputFormat, ...], known: Known | None = None) -> Trace | Records:
+    """Read an input in one of these formats. Raises NotACapture for any other.
 
-    known: asked for the records of a capture whose bytes say all, before it is read; where it has them they are the result.
+    known: a cache of records, asked before a file is read; what it returns is the result.
     """
     return cast("Trace | Records", read_any(name, formats, known))
 
 
-@columns_on_disk()
-def read_any(name: str, formats: tuple[Format, ...], known: Known | None = None) -> Trace | Records | Measured:
-    """The same where measured counters are among the formats."""
+def read_any(name: str, formats: tuple[InputFormat, ...], known: Known | None = None) -> Trace | Records | Measured:
+    """As `read`, but the formats may include measured counters."""
     with Input(name) as given:
         form = _format(given, formats)
         if known is not None and form.alone and given.is_file and (records := known(given.path)) is not None:
@@ -247,12 +229,12 @@ def read_any(name: str, formats: tuple[Format, ...], known: Known | None = None)
             return form.read(given)
 
 
-def format_of(given: Input, formats: tuple[Format, ...]) -> str:
-    """The name of the one of these formats that an input has. Raises NotACapture, with what it is where that is known."""
+def format_of(given: Input, formats: tuple[InputFormat, ...]) -> str:
+    """Name of the format of an input. Raises NotACapture, saying what the input is where that is known."""
     return _format(given, formats).name
 
 
-def _format(given: Input, formats: tuple[Format, ...]) -> Format:
+def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
     for form in formats:
         if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever the folder is called
             return form
@@ -275,7 +257,7 @@ def _format(given: Input, formats: tuple[Format, ...]) -> Format:
 
 
 def op_rules() -> OpRules:
-    """What attribution must know of ops, from the formulas: which ops have one decides where an op instance begins."""
+    """Rules that attribution takes from the formulas: ops with a formula decide where an op instance begins."""
     from pyprof.opcall import OpRules
     from pyprof.prof import formulas
 

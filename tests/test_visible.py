@@ -124,7 +124,7 @@ def test_csv_safe_is_an_option_of_every_table(tmp_path: Path, capsys: pytest.Cap
     capsys.readouterr()
     assert main(["prof", path, "--csv"]) == 0 and ",=cmd" in capsys.readouterr().out  # for programs, as it is
     assert main(["prof", path, "--csv-safe", "--format", "json"]) == 2
-    assert "--csv-safe is of CSV, not of json" in capsys.readouterr().err
+    assert "--csv-safe applies to CSV only" in capsys.readouterr().err
     assert main(["inductor", path, "--table", "kernels", "--csv-safe"]) == 0 and "'=cmd" in capsys.readouterr().out
 
 

@@ -1,8 +1,8 @@
 """Executions -> the table that torch users know from `key_averages()`: one row for each op, or op and input shapes.
 
 Times are in ns, as everywhere. self: without the ops inside it; total: with them, so that totals of nested ops count twice, as
-in torch's table. flops and bytes are what the formulas say of the op itself with what it calls (torch has them for few ops);
-unknown where those of some calls are, as in other tables.
+in torch's table. flops and bytes come from our formulas and include the ops inside (torch has them for few ops); they are
+unknown if they are unknown for some calls, as in other tables.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ def keys_of(text: str) -> list[str]:
 
 
 def averages(found: Executions, keys: list[str]) -> Table:
-    """One row for each op (and input shapes), most time on the device of its own first, on the CPU where nothing ran there."""
+    """One row for each op (and input shapes), most self time on the device first (on the CPU if nothing ran on a device)."""
     used, inverse = np.unique(found.label, return_inverse=True)
     pools: dict[tuple[str, ...], int] = {}
     calls = [found.markers[label].call for label in used.tolist()]
-    texts = [(found.names[label], _shapes(call))[: len(keys)] for label, call in zip(used.tolist(), calls, strict=True)]
+    # As torch prints input shapes: a list for each input, empty for what is no tensor.
+    shapes = ["[]" if c is None or not c.described else str([*map(_shape, c.args)]) for c in calls]
+    texts = [(found.names[label], shape)[: len(keys)] for label, shape in zip(used.tolist(), shapes, strict=True)]
     code = np.array([pools.setdefault(text, len(pools)) for text in texts], np.int64)
     group, size = code[inverse.ravel()] if len(used) else np.empty(0, np.int64), len(pools)
 
@@ -70,13 +72,6 @@ def _ratio(part: Ints, whole: Ints | np.int64, known: bool) -> Fractions:
     return Fractions(ratio, ~(np.isfinite(ratio) & known))
 
 
-def _shapes(call: OpCall | None) -> str:
-    """As torch prints input shapes: a list for each input, empty for what is no tensor."""
-    if call is None or not call.described:
-        return "[]"
-    return str([_shape(value) for value in call.args])
-
-
 def _shape(value: Any) -> list[Any]:
     if isinstance(value, TensorSpec):
         return list(value.shape)
@@ -86,9 +81,9 @@ def _shape(value: Any) -> list[Any]:
 
 
 def _costs(calls: list[OpCall | None], execution: Ints, spent: Ints, code: Ints, size: int) -> list[Values]:
-    """FLOPs and bytes of each group, unknown where those of some calls are; and the share of time for which FLOPs are known.
+    """FLOPs, bytes and the share of time with known FLOPs of each group; a sum is unknown if too much of its time is.
 
-    execution: of each execution its call; spent: its time; code: the group of each call.
+    execution: call of each execution; spent: time of each execution; code: group of each call.
     """
     each = np.bincount(execution, minlength=len(calls))
     weight = np.bincount(execution, spent, len(calls))

@@ -1,7 +1,7 @@
-"""Kernels of a backward whose own op says too little -> the parts of the backward of their forward op that they carry.
+"""Backward kernels whose own op was recorded without sizes -> their parts of the forward op's backward.
 
-What the backward of an op computes is what its formula says; which kernel computes which part is decided here, by the ops that
-they are named after, or by the order in which they were launched. How a cost is divided among kernels is not known here.
+The formula of the forward op lists the parts of its backward (dgrad, wgrad, bias). Which kernel computes which part is decided
+here: by the op that the kernel ran in, else by launch order. Sharing a cost among kernels is the business of `cost`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 
 _Given = tuple[Ints, Ints, int]
-"""Of each kernel of one backward its cost and the number of the group that shares it, and how many numbers are used up."""
+"""For each kernel of one backward its cost and the group that shares it (numbers from 0); and the number of groups."""
 
 _MASK = ("dgrad", "wgrad", "bias")  # the parts of the backward of a product, as an output_mask has them
 _SUMS = ("sum", "sum_out")  # what a bias's gradient is, inside the backward of a convolution
@@ -33,10 +33,10 @@ _PIECE_OF = {
 
 
 class Backwards:
-    """What the backwards of some records compute.
+    """Assigns parts of backwards to kernels.
 
-    product: of each class whether its kernels multiply; on_cpu: whether each row is a whole op, which then is what it is known
-    by, not what ran inside it; add: numbers a cost.
+    product: per class, whether its kernels multiply matrices; on_cpu: each row is a whole op, so its own op counts, not the
+    inner one; add: stores a cost and returns its number.
     """
 
     def __init__(self, records: Records, classes: Classes, product: Bools, on_cpu: bool, add: Callable[[Cost], int]) -> None:
@@ -44,13 +44,13 @@ class Backwards:
         self._code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
         self._pieces: dict[int, tuple[formulas.Piece, ...]] = {}  # of the backward of each call
         self._op = "own" if on_cpu else "inner"
-        self._named = [*map(_PIECE_OF.get, map(attrgetter("op"), records.calls)), None]  # by call: what its name says
+        self._named = [*map(_PIECE_OF.get, map(attrgetter("op"), records.calls)), None]  # per call: the part in its name
         self._settled: dict[tuple[int, ...], _Given | None] = {}
         number = {name: at for at, name in enumerate(dict.fromkeys(_PIECE_OF.values()))}
         named = np.array([-1 if name is None else number[name] for name in self._named], np.int64)
         sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)
         whole = np.array([on_cpu and _is_backward(call) for call in records.calls] + [False], np.bool_)
-        # All that `_given` looks at of a kernel.
+        # Everything that `_given` looks at in a kernel.
         self._trait = (8 * named + 4 * whole + 2 * sums)[classes.records[self._op]] + product
 
     def pieces(self, call: int) -> tuple[formulas.Piece, ...]:
@@ -60,8 +60,8 @@ class Backwards:
         return self._pieces[call]
 
     def with_mask(self, own: OpCall, forward: int) -> OpCall | None:
-        """A backward op with the output_mask that its forward tells, which inputs want a gradient; None where that is no op of
-        products."""
+        """A backward op with the output_mask (which inputs want a gradient) taken from its forward; None unless the forward
+        multiplies matrices."""
         pieces = self.pieces(forward)
         names = {piece.name for piece in pieces}
         if not names <= {*_MASK} or not any(piece.cost.matmul_flops for piece in pieces):
@@ -69,11 +69,11 @@ class Backwards:
         return own._replace(kwargs=(*own.kwargs, ("output_mask", tuple(name in names for name in _MASK))))
 
     def settled(self, rows: Ints, forward: Ints) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
-        """The kernels of whole backwards, (backwards, kernels of each), and of each backward what `_given` gives; those of one
-        number of kernels after others. forward: the instance of each row's forward op.
+        """Yield the rows of whole backwards, shape (backwards, kernels of each), with what `_given` tells; one batch per number
+        of kernels. forward: instance of each row's forward op.
 
-        Matrix products of one backward are distinguished by the order in which they were launched. Backwards that are alike in
-        all that decides about their kernels are settled once.
+        Matrix products of one backward are told apart by launch order. Backwards that agree in everything that matters here
+        are decided once.
         """
         records, classes = self._records, self._classes
         order = np.lexsort((records["launch_ns"][rows], forward))
@@ -100,11 +100,11 @@ class Backwards:
                 yield rows[at[own]], *told
 
     def _of(self, name: str, rows: Array) -> Array:
-        """A column in which the records of a class are equal, of some records."""
+        """A column that is constant within each class, for some records."""
         return self._classes.records[name].take(self._classes.code[rows])
 
     def _given(self, members: Ints) -> _Given | None:
-        """What the kernels of one backward carry, None where the forward op says nothing of it."""
+        """Costs of the kernels of one backward, None if the forward op tells nothing about it."""
         forward = int(self._of("call", members[:1])[0])
         pieces = self.pieces(forward)
         if not pieces:
@@ -132,7 +132,7 @@ class Backwards:
         return codes, groups, count
 
     def _named_products(self, members: Ints, pieces: tuple[formulas.Piece, ...]) -> _Given | None:
-        """Give each kernel the piece that its inner op is named after; None where one is not."""
+        """Give each kernel the piece that its inner op names; None unless all of them name one."""
         named = [self._named[code] for code in self._of(self._op, members).tolist()]
         place = {piece.name: index for index, piece in enumerate(pieces)}
         if not all(name in place for name in named):

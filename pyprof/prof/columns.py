@@ -1,8 +1,9 @@
-"""Every column of prof, one row each: of records how it is computed and its header, of groups and torch's table its header."""
+"""Every column of prof, one entry each: columns of records (with a function), of groups, and of torch's table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from os.path import basename
 from typing import NamedTuple
@@ -11,10 +12,10 @@ import numpy as np
 
 from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
-from pyprof.parse.records.records import DIRECTIONS, PHASES, MarkedStep, Stack
+from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
-from pyprof.prof.costs import BYTES_BOUNDS
-from pyprof.prof.frame import Frame, Part, params
+from pyprof.prof.cost import BYTES_BOUNDS
+from pyprof.prof.frame import Frame, params
 from pyprof.prof.roofline import BOUNDS, ceiling
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
 
@@ -22,7 +23,7 @@ DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
 
 
 class Column(NamedTuple):
-    """A column of records. compute: a frame -> its values, one a record."""
+    """A column of records. compute: frame -> values, one per record."""
 
     compute: Callable[[Frame], Values]
     header: Header
@@ -33,7 +34,7 @@ class Column(NamedTuple):
         return self.header.key
 
     def texts(self, frame: Frame) -> list[str]:
-        """What the plain formats print for each record."""
+        """The text of each record in the plain formats."""
         return printed(self.header.shown(self.compute(frame)))
 
 
@@ -51,20 +52,6 @@ def _records(name: str) -> Callable[[Frame], Values]:
 
 def _cost(name: str) -> Callable[[Frame], Values]:
     return lambda frame: Integers.from_zero(getattr(frame.costs, name))
-
-
-def _idx(frame: Frame) -> Values:
-    return Integers.from_zero(frame.numbers + 1)
-
-
-def _delay(frame: Frame) -> Values:
-    records = frame.records
-    unknown = (records["launch_ns"] < 0) | (records["start_ns"] < 0) | (records["kind"] == ActivityKind.CPU)
-    return Integers(records["start_ns"] - records["launch_ns"], unknown)
-
-
-def _family(frame: Frame) -> Values:
-    return texts(frame.costs.kernel, [str(kernel.family) or None for kernel in frame.costs.kernels])
 
 
 def _pool(name: str, pool: tuple[str, ...]) -> Callable[[Frame], Values]:
@@ -85,49 +72,35 @@ def _engine_step(name: str) -> Callable[[Frame], Values]:
     return compute
 
 
-def _stepphase(step: MarkedStep) -> str | None:
-    return step.says.phase
+def _parts_of_stack(attribute: str, separator: str, brief: Callable[[Stack], str] | None = None) -> Callable[[Frame], Values]:
+    """A column of lists, one per stack, joined for formats without lists; brief: the short text for aligned tables."""
+    parts = attrgetter(attribute)
 
+    def joined(stack: Stack) -> str:
+        return separator.join(parts(stack))
 
-def _copykind(frame: Frame) -> Values:
-    pool = ["", *(COPY_KINDS.get(code, "other") for code in range(1, 14))]
-    codes = frame.records["copykind"].astype(np.int64)
-    return Texts(np.where((codes >= 1) & (codes <= 13), codes, 0), pool)
+    def compute(frame: Frame) -> Values:
+        short = None if brief is None else frame.of_stack(brief).pool
+        return frame.of_stack(joined)._replace(lists=[*map(parts, frame.records.stacks)], brief=short)
 
-
-def _layer(frame: Frame) -> Values:
-    return frame.of_stack(_layers)._replace(lists=[stack.layer for stack in frame.records.stacks])
-
-
-def _layers(stack: Stack) -> str:
-    return ":".join(stack.layer)
-
-
-def _trace(frame: Frame) -> Values:
-    traces, brief = [stack.trace for stack in frame.records.stacks], frame.of_stack(_innermost).pool
-    return frame.of_stack(_lines)._replace(lists=traces, brief=brief)
-
-
-def _lines(stack: Stack) -> str:
-    return ",".join(stack.trace)
+    return compute
 
 
 def _src(stack: Stack) -> str | None:
     return stack.trace[-1] if stack.trace else None
 
 
-def _innermost(stack: Stack) -> str:
-    return basename(_src(stack) or "")
-
+_COPY_NAMES = ("", *(COPY_KINDS.get(code, "other") for code in range(1, 14)))
 
 COLUMNS: tuple[Column, ...] = (
-    Column(_idx, Header("idx", "Idx", "number of the record, from 1 in order of begin")),
+    Column(lambda f: Integers.known(f.numbers + 1), Header("idx", "Idx", "number of the record, from 1 in order of begin")),
     Column(lambda f: f.sequence(False), Header("seq", "SeqId", "autograd sequence number", empty="-")),
     Column(lambda f: f.sequence(True), Header("altseq", "AltSeqId", "other sequence numbers on the stack", empty="-")),
     Column(_records("tid"), Header("tid", "TId", "thread that launched it", width=12)),
-    Column(_layer,
+    Column(_parts_of_stack("layer", ":"),
            Header("layer", "Layer", "layers around the op, outermost first; else the ranges of the user", width=10, empty="-")),
-    Column(_trace, Header("trace", "Trace", "source lines of the call, outermost first", width=25, empty="-")),
+    Column(_parts_of_stack("trace", ",", lambda stack: basename(_src(stack) or "")),
+           Header("trace", "Trace", "source lines of the call, outermost first", width=25, empty="-")),
     Column(_pool("dir", DIRECTIONS), Header("dir", "Direction", "fprop or bprop; an optimizer is fprop", width=5)),
     Column(_records("sub"), Header("sub", "Sub", "n-th kernel in a row of the same op", width=3)),
     Column(_call("call", "module"),
@@ -148,7 +121,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(_records("pid"), Header("pid", "PId", "process")),
     Column(_records("rank"), Header("rank", "Rank", "rank in a distributed job", width=4)),
     Column(_records("step"), Header("step", "Step", "step: of training, or of a serving engine", width=4)),
-    Column(lambda f: f.of_engine_step(_stepphase),
+    Column(partial(Frame.of_engine_step, text=attrgetter("says.phase")),
            Header("stepphase", "StepPhase", "of a serving engine's step: prefill, decode, mixed or idle", width=7)),
     Column(_engine_step("requests"), Header("batch", "Batch", "requests in the serving engine's step", width=3)),
     Column(_engine_step("tokens"), Header("tokens", "Tokens", "tokens that the serving engine's step computes", width=5)),
@@ -160,12 +133,15 @@ COLUMNS: tuple[Column, ...] = (
     Column(_records("start_ns"), Header("start", "Start(ns)", "begin, in ns on the capture's clock", "ns", 12, moment=True)),
     Column(_records("launch_ns"),
            Header("launch", "Launch(ns)", "begin of the API call that launched it", "ns", 12, moment=True)),
-    Column(_delay, Header("delay", "Delay(ns)", "from the launch to the begin on the device", "ns", 10)),
+    Column(lambda f: Integers(f.records["start_ns"] - f.records["launch_ns"], (f.records["launch_ns"] < 0)
+                              | (f.records["start_ns"] < 0) | (f.records["kind"] == ActivityKind.CPU)),
+           Header("delay", "Delay(ns)", "from the launch to the begin on the device", "ns", 10)),
     Column(_records("launch_dur_ns"), Header("launchdur", "LaunchDur(ns)", "time that this call took", "ns", 10)),
     Column(_records("corr"), Header("corr", "CorrId", "correlation id, unique in a process")),
     Column(_pool("kind", ActivityKind.NAMES), Header("kind", "Kind", "kernel, graph, memcpy, memset or cpu", width=6)),
     Column(lambda f: f.of_name(str), Header("name", "Name", "whole name of the kernel", width=20)),
-    Column(_family, Header("family", "Family", "what kind of kernel its name says it is", width=12)),
+    Column(lambda f: texts(f.costs.kernel, [str(kernel.family) or None for kernel in f.costs.kernels]),
+           Header("family", "Family", "what kind of kernel its name says it is", width=12)),
     Column(lambda f: f.of_verdict(lambda verdict: verdict.unit or None, ""),
            Header("unit", "Unit", "what multiplied: hmma, wgmma, tcgen05, imma, dmma, fma, ...", empty="-")),
     Column(lambda f: f.of_verdict(attrgetter("math"), ""),
@@ -188,7 +164,8 @@ COLUMNS: tuple[Column, ...] = (
            Header("lost", "Lost(ns)", "time above the roofline; an op's adds up over its kernels", "ns", 10)),
     Column(_call("inner", "name"), Header("inner", "Inner", "innermost dispatcher op or autograd function", width=15)),
     Column(lambda f: f.of_stack(_src), Header("src", "Src", "source line that called the op", width=20)),
-    Column(_copykind, Header("copykind", "CopyKind", "direction of a copy", width=8, empty="-")),
+    Column(lambda f: Texts(np.where(np.isin(f.records["copykind"], range(1, 14)), f.records["copykind"], 0), _COPY_NAMES),
+           Header("copykind", "CopyKind", "direction of a copy", width=8, empty="-")),
     Column(_records("regs"), Header("regs", "Regs", "registers per thread", width=4)),
     Column(_records("smem_bytes"), Header("smem", "SMem", "shared memory per block, in bytes", "B", 7)),
     Column(lambda f: f.occupancy,
@@ -200,7 +177,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(_records("instance"), Header("instance", "Instance", "number of the op's execution; its kernels share one cost")),
 )  # fmt: skip
 
-# Of groups, behind the columns that name a group.
+# Columns of groups, after those that name the group.
 SUMS = (
     Header("calls", "Calls", "executions of ops"),
     Header("kernels", "Kernels", "kernels, or other rows"),
@@ -218,12 +195,12 @@ SUMS = (
     Header("max", "Max(ns)", "longest time of a row", "ns", 10),
     Header("spread", "Spread(ns)", "standard deviation of the times of the rows", "ns", 10),
 )
-SUMS_SHOWN = 9  # of these are printed without -c
+SUMS_SHOWN = 9  # columns printed without -c
 TREE = (
     Header("layer", "Layer", "the layer, and all inside it", width=20, grow=True),
     Header("depth", "Depth", "layers around it", width=5, detail=True),
 )
-# Of torch's own table.
+# torch's own table, as key_averages() prints it.
 TORCH_KEYS = (
     Header("op", "Op", "the op as torch names it", width=20, grow=True),
     Header("shape", "Shape", "shapes of its inputs", width=20, grow=True),
@@ -281,13 +258,13 @@ HEADERS = tuple(column.header for column in COLUMNS)
 
 
 class RecordTable(NamedTuple):
-    """All records of a frame as a table whose columns are computed when they are chosen."""
+    """The records of a frame as a table; a column is computed when it is asked for."""
 
     frame: Frame
 
     @property
     def headers(self) -> Sequence[Header]:
-        """Of every column."""
+        """The headers of all columns."""
         return HEADERS
 
     def of(self, key: str) -> Values:
@@ -296,7 +273,7 @@ class RecordTable(NamedTuple):
 
     def take(self, rows: Ints) -> RecordTable:
         """These rows only."""
-        return RecordTable(Part(self.frame, rows))
+        return RecordTable(self.frame.take(rows))
 
 
 def columns_text() -> str:

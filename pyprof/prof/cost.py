@@ -1,48 +1,151 @@
-"""Records -> costs: one cost for each op instance, given to its kernels by one rule.
+"""Records -> costs: one cost for each op instance, shared among its kernels by one rule.
 
-A cost is worked out once for each distinct call. The kernels of an instance that do its main work share it in proportion to
-their time, whole numbers summing exactly; auxiliary ones (split-K reduction, layout, memset) carry 0; where none is main the
-longest carries it. Unknown is -1 in every column here and stays unknown. No text is made here.
+A cost is computed once for each distinct call. The main kernels of an instance share its cost in proportion to their time, in
+whole numbers that sum exactly; auxiliary kernels (split-K reduction, layout, memset) get 0; if none is main, the longest gets
+all. Each record stores a code into pools of costs, since millions of records share a few. Unknown is -1 everywhere here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of
+from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of, row_type
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import computed, piece_rows, pieces, release, row_type, taken
-from pyprof.arrays.types import Array, Floats, Ints
+from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
-from pyprof.hardware.kernels import classify
-from pyprof.opcall import OpCall
+from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.backward import Backwards
-from pyprof.prof.costs import Codes, Costs, Pools
 from pyprof.prof.formulas import Cost
 from pyprof.prof.infer import INFERRED as KEYWORD
 from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
+
+Codes = npt.NDArray[np.int32]
 
 _PARTS = ("matmul_flops", "vector_flops", "bytes")
 _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts still fits
 
 
+BYTES_BOUNDS = ("", "inferred", "lower")
+"""How sure the bytes of a record are: exact by definition; from an inferred rule or type; only a lower bound."""
+
+
+class Pools(NamedTuple):
+    """Distinct costs that records can have; the last row is for records without a cost. matmul_flops, vector_flops, bytes (-1
+    unknown); at_least (lower bound where bytes are unknown, -1 none); inferred (bytes were inferred); main (does the main work
+    of its op); problem (its matrix product as row of `problems`, -1 none)."""
+
+    matmul_flops: Ints
+    vector_flops: Ints
+    bytes: Ints
+    at_least: Ints
+    inferred: Bools
+    main: Bools
+    problem: Codes
+
+
+@dataclass(eq=False, repr=False)
+class Costs:
+    """The costs of records. code: row of `pools` for each record; most records of one class have the same.
+
+    problems: (m, n, k, batch); alike: class of each record; class_kernel: code into kernels for each class; kernels: what each
+    distinct kernel name says; reasons: rows and time without FLOPs, by reason.
+    """
+
+    code: Codes
+    pools: Pools
+    problems: list[tuple[int, int, int, int]]
+    alike: Codes
+    class_kernel: Codes
+    kernels: list[KernelClass]
+    reasons: dict[str, tuple[int, int]]
+
+    def of(self, name: str, rows: Any) -> Array:
+        """A column of `pools` for some records."""
+        found: Array = getattr(self.pools, name).take(self.code[rows])
+        return found
+
+    def at(self, rows: Array) -> Costs:
+        """The costs of some records."""
+        return replace(self, code=self.code[rows], alike=self.alike[rows])
+
+    @property
+    def matmul_flops(self) -> Ints:
+        """Matrix FLOPs of each record; -1 is unknown."""
+        return self.pools.matmul_flops.take(self.code)
+
+    @property
+    def vector_flops(self) -> Ints:
+        """Vector FLOPs of each record; -1 is unknown."""
+        return self.pools.vector_flops.take(self.code)
+
+    @property
+    def bytes(self) -> Ints:
+        """Least bytes that each record moves; -1 is unknown."""
+        return self.pools.bytes.take(self.code)
+
+    @property
+    def problem(self) -> Codes:
+        """Row of `problems` for each record, -1 none."""
+        return self.pools.problem.take(self.code)
+
+    @property
+    def kernel(self) -> Codes:
+        """Code into `kernels` for each record."""
+        return self.class_kernel.take(self.alike)
+
+    @property
+    def flops(self) -> Ints:
+        """Matrix plus vector FLOPs of each record; unknown if either is."""
+        return self.pool_flops.take(self.code)
+
+    def flops_of(self, rows: Any) -> Ints:
+        """FLOPs of some records."""
+        found: Ints = self.pool_flops.take(self.code[rows])
+        return found
+
+    @property
+    def pool_flops(self) -> Ints:
+        """FLOPs of each row of `pools`."""
+        matmul, vector = self.pools.matmul_flops, self.pools.vector_flops
+        return np.where((matmul >= 0) & (vector >= 0), matmul + vector, -1)
+
+    @property
+    def bytes_or_least(self) -> Ints:
+        """Bytes of each record, or their lower bound where unknown."""
+        return np.where(self.pools.bytes >= 0, self.pools.bytes, self.pools.at_least).take(self.code)
+
+    @property
+    def bound(self) -> Codes:
+        """Index into BYTES_BOUNDS for each record, -1 if nothing is known about its bytes."""
+        unknown = np.where(self.pools.at_least >= 0, np.int32(2), np.int32(-1))
+        return np.where(self.pools.bytes < 0, unknown, self.pools.inferred.astype(np.int32)).take(self.code)
+
+
 def cost_records(records: Records, classes: Classes | None = None) -> Costs:
-    """The cost of every record. classes: of these records, where they are known."""
-    return _Costing(records, classes_of(records) if classes is None else classes).run()
+    """Compute the cost of every record. classes: of these records, if already known."""
+    costing = _Costing(records, classes_of(records) if classes is None else classes)
+    code = costing.forward_and_own()
+    # Records of one group share one cost. There are at most as many groups as instances plus rows.
+    narrow = row_type(len(records) + extent(records["instance"])[1] + 2)
+    group = np.where(code >= 0, records["instance"], -1).astype(narrow)
+    costing.backward_from_forward(code, group)
+    pools, reason = costing.shared(code, group)
+    pools, reason = costing.copies(code, pools, reason)
+    reasons = costing.reasons(code, pools, reason)
+    return Costs(code, pools, [*costing.problems], costing.classes.code, costing.kernel, costing.kernels, reasons)
 
 
 class _Known(NamedTuple):
-    """What is known of one distinct cost; None is unknown."""
+    """One distinct cost; None is unknown."""
 
     matmul_flops: int | None
     vector_flops: int | None
@@ -55,17 +158,16 @@ class _Known(NamedTuple):
 
 
 class _Costing:
-    """One run over one set of Records."""
+    """The costing of one set of records: tables that the steps of `cost_records` share."""
 
     def __init__(self, records: Records, classes: Classes) -> None:
         self.records, self.classes, self.alike = records, classes, classes.records
-        self.problems: list[tuple[int, int, int, int]] = []
-        self.problem_code: dict[tuple[int, int, int, int], int] = {}
+        self.problems: dict[tuple[int, int, int, int], int] = {}  # and the code of each
         self.table: list[_Known] = []  # distinct costs
         names, _, kernel = distinct_rows(self.alike["name"])
         self.kernels = [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
         self.kernel = kernel.astype(np.int32)
-        # Of each class whether its kernels do main work, multiply, and compute at all.
+        # Per class: whether its kernels do main work, multiply matrices, compute at all.
         self.main = np.array([*(one.role == "main" for one in self.kernels), True], np.bool_)[kernel]
         self.product = self.main & np.array([*map(attrgetter("is_product"), self.kernels), False], np.bool_)[kernel]
         self.compute = among(self.alike["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
@@ -74,30 +176,6 @@ class _Costing:
             multiplies = [formulas.matmul_class(call.name) for call in records.calls]
             self.product = np.array([*multiplies, False], np.bool_)[self.alike["own"]]
         self.backwards = Backwards(records, classes, self.product, self.cpu, self._add)
-
-    def run(self) -> Costs:
-        records = self.records
-        code = self._forward_and_own()
-        instance, narrow = records["instance"], self._group_type()
-        group = computed(len(records), narrow, lambda part: np.where(code[part] >= 0, instance[part], -1))
-        self._backward_from_forward(code, group)
-        records.release("launch_ns", "stack", "fwd_instance")
-        release()
-        pools, reason = self._shared(code, group)
-        del group
-        pools, reason = self._copies(code, pools, reason)
-        records.release("bytes", "instance")
-        reasons = self._reasons(code, pools, reason)
-        records.release("dur_ns")
-        return Costs(code, pools, self.problems, self.classes.code, self.kernel, self.kernels, reasons)
-
-    def _group_type(self) -> type[np.signedinteger[Any]]:
-        """That of numbers of groups, of which there are at most so many as instances and rows."""
-        return row_type(len(self.records) + extent(self.records["instance"])[1] + 2)
-
-    def _of(self, name: str, rows: Array) -> Array:
-        """A column in which the records of a class are equal, of some records."""
-        return self.alike[name].take(self.classes.code[rows])
 
     # ------------------------------------------------------------------ which cost
 
@@ -109,15 +187,22 @@ class _Costing:
         return len(self.table) - 1
 
     def _of_costs(self, part: str) -> Ints:
-        """A part of each distinct cost, -1 where unknown, and -1 for a record without a cost (code -1)."""
+        """One field of each distinct cost, -1 if unknown; a last -1 for records without a cost (code -1)."""
         return np.array([-1 if (value := getattr(cost, part)) is None else value for cost in self.table] + [-1], np.int64)
 
-    def _forward_and_own(self) -> Codes:
-        """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
+    def forward_and_own(self) -> Codes:
+        """Cost of each record from its instance's own call; a backward op takes missing dtypes from its forward op."""
         records, alike = self.records, self.alike
-        (of_class, insides, found), of_record = self._inside_and_elements()
+        # One row per class and distinct answer of `recorded_inside` and `elements`.
+        recorded, typed_by_name = recorded_inside(records, alike), elements(records, alike)
+        if recorded.strides == typed_by_name.strides == (0,):  # nothing for any record, as is usual
+            nothing = np.full(len(alike), -1, np.int64)
+            told, of_record = np.stack([np.arange(len(alike)), nothing, nothing]), self.classes.code
+        else:
+            told, _, of_record = distinct_rows(self.classes.code, recorded, typed_by_name)
+        of_class = told[0]
         forward_call = np.where(self.classes.linked, alike["call"], -1)[of_class]
-        distinct, _, inverse = distinct_rows(alike["own"][of_class], forward_call, insides, found)
+        distinct, _, inverse = distinct_rows(alike["own"][of_class], forward_call, told[1], told[2])
         codes = np.full(distinct.shape[1], -1, np.int32)
         for index, (own, forward, inside, element) in enumerate(distinct.T.tolist()):
             if own < 0:
@@ -130,7 +215,9 @@ class _Costing:
                 codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
                 continue
             if forward >= 0 and forward != own:
-                if self._forward_says_more(call, forward):
+                # A backward op may lack what it computes, where its forward has which inputs want a gradient.
+                wanted = any(tensor.grad for tensor in records.calls[forward].tensors)
+                if wanted and formulas.lacks(call, "output_mask") and self.backwards.pieces(forward):
                     masked = self.backwards.with_mask(call, forward) if self.cpu else None  # there a row is a whole op
                     if masked is None:
                         continue
@@ -138,60 +225,39 @@ class _Costing:
                 call = with_dtype(call, records.calls[forward])
             if element >= 0:
                 call = typed(call, DTYPES[element].name)
-            codes[index] = self._evaluate(call, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
+            cost, reason = formulas.evaluate(call)
+            least = formulas.least_bytes(call) if cost.bytes is None else None
+            if not reason and cost.bytes is None and cost.flops is not None:
+                reason = "dtype not recorded"
+            codes[index] = self._add(cost, reason, least, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
         own_codes = np.where(self.compute[of_class], codes[inverse], np.int32(-1))
-        return taken(own_codes, of_record)
+        return own_codes.take(of_record)
 
-    def _inside_and_elements(self) -> tuple[tuple[Ints, Ints, Ints], Array]:
-        """(classes, and what `recorded_inside` and `elements` say of their records, each once; of each record which it is)."""
-        inside, element = recorded_inside(self.records, self.alike), elements(self.records, self.alike)
-        if inside.strides == element.strides == (0,):  # nothing for any record, as is usual
-            nothing = np.full(len(self.classes), -1, np.int64)
-            return (np.arange(len(self.classes)), nothing, nothing), self.classes.code
-        distinct, _, place = distinct_rows(self.classes.code, inside, element)
-        return (distinct[0], distinct[1], distinct[2]), place
-
-    def _forward_says_more(self, own: OpCall, forward: int) -> bool:
-        """Whether a backward op was recorded without what it computes, and its forward with which inputs want a gradient."""
-        wanted = any(tensor.grad for tensor in self.records.calls[forward].tensors)
-        return wanted and formulas.lacks(own, "output_mask") and bool(self.backwards.pieces(forward))
-
-    def _evaluate(self, call: OpCall, inferred: bool) -> int:
-        cost, reason = formulas.evaluate(call)
-        least = formulas.least_bytes(call) if cost.bytes is None else None
-        return self._add(cost, reason or _missing_dtype(cost), least, inferred)
-
-    def _backward_from_forward(self, cost: Codes, group: Ints) -> None:
-        """Backward kernels whose own op says too little: the backward of their forward op, part by part."""
+    def backward_from_forward(self, cost: Codes, group: Ints) -> None:
+        """Cost backward kernels whose own op lacks sizes from the backward of their forward op, part by part."""
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
         other = np.array([*(not formulas.is_copy(call.name) for call in records.calls), True], np.bool_)
-        fwd_instance, alike = records["fwd_instance"], self.classes.code
         may = self.compute & self.classes.linked & other[self.alike["own"]]  # copies stand for themselves
-        rows = rows_where(len(cost), lambda part: may.take(alike[part]) & unknown.take(cost[part]))
-        forward = taken(fwd_instance, rows)
+        rows = np.flatnonzero(may.take(self.classes.code) & unknown.take(cost))
         free = int(records["instance"].max(initial=-1)) + 1
-        cuts = cuts_of(forward, piece_rows() // 4)  # ten columns and more are made of each part
-        parts = Groups(parts_of(forward, cuts), len(cuts) + 1)
-        for members in (parts[number] for number in range(len(parts))):
-            for own, codes, groups, count in self.backwards.settled(rows[members], forward[members]):
-                ends = np.cumsum(count)
-                cost[own], group[own] = codes, groups + (free + ends - count)[:, None]
-                free += int(ends[-1])
-            release()
+        for own, codes, groups, count in self.backwards.settled(rows, records["fwd_instance"][rows]):
+            ends = np.cumsum(count)
+            cost[own], group[own] = codes, groups + (free + ends - count)[:, None]
+            free += int(ends[-1])
 
     # ------------------------------------------------------------------ who carries it
 
-    def _shared(self, code: Codes, group: Ints) -> tuple[Pools, Ints]:
-        """Divide each group's cost among its main rows by time; a row alone in its group carries all of it.
+    def shared(self, code: Codes, group: Ints) -> tuple[Pools, Ints]:
+        """Divide each group's cost among its main rows by time; a row alone in its group gets all of it.
 
-        In an op of matrix products the main rows are the kernels that multiply, where it has any; else all but auxiliary ones.
-        Returns what records carry, for `code`, which is changed to that, and of each its row of the table.
+        In an op that multiplies matrices the main rows are the kernels that multiply, if any; else all but auxiliary ones.
+        Changes `code` to rows of the returned pools; also returns, for each row of the pools, its row of the table.
         """
-        count, shared = len(self.table), is_repeated(group)
-        several = rows_where(len(code), lambda part: shared[part] & (group[part] >= 0))
+        count = len(self.table)
+        several = np.flatnonzero(is_repeated(group) & (group >= 0))
         base = code[several].astype(np.int64)
-        self._without_group(code, group)
+        code[(code >= 0) & (group < 0)] += np.int32(count)  # of no instance: nothing, for the reason that their cost has
         of = distinct_rows(group[several]).inverse
         groups = int(of.max(initial=-1)) + 1
         product = self.product.take(self.classes.code[several])
@@ -210,51 +276,32 @@ class _Costing:
         carrier = _first_heaviest(of, weight, groups)
         alone = weight == 0
         weight /= np.bincount(of, weight, groups)[of]
-        release()  # rows of groups are far from each other: each column that they are looked up in is in memory by now
         code[several] = np.arange(2 * count, 2 * count + len(several), dtype=np.int32)
         numbers = [self._of_costs(name) for name in (*_PARTS, "at_least")]
         own = [_divided(values[base], weight, of, carrier) for values in numbers]
-        inferred, problem = np.array([*map(attrgetter("inferred"), self.table), False], np.bool_), self._problem_codes()
-        of_table = [*numbers, inferred, np.append(np.ones(count, np.bool_), False), problem]
-        of_single = [*own, inferred[base], main, np.where(alone, np.int32(-1), problem[base])]
-        return self._pools(of_table, of_single), _table_rows(count, base)
-
-    def _without_group(self, code: Codes, group: Ints) -> None:
-        """Records of no instance carry nothing, for the reason that their cost has."""
-        count = np.int32(len(self.table))
-        for part in pieces(len(code)):
-            lacking = (code[part] >= 0) & (group[part] < 0)
-            if lacking.any():
-                code[part][lacking] += count
-
-    def _pools(self, of_table: Sequence[Array], own: Sequence[Array]) -> Pools:
-        """The costs of the table, then nothing for each of them, then those of single records, then nothing."""
-        nothing = np.full(len(self.table), -1)
-        found = []
-        for values, further in zip(of_table, own, strict=True):
-            none = nothing.astype(values.dtype) if values.dtype != np.bool_ else np.zeros(len(nothing), np.bool_)
-            found.append(np.concatenate([values[:-1], none, further, values[-1:]]))
-        return Pools(*found)
-
-    def _problem_codes(self) -> Codes:
-        """For each cost its matrix product's row of `problems`, -1 where it has none; the last is that of no cost."""
-        codes = np.full(len(self.table) + 1, -1, np.int32)
+        inferred = np.array([*map(attrgetter("inferred"), self.table), False], np.bool_)
+        problem = np.full(count + 1, -1, np.int32)  # of each cost the row of its matrix product among `problems`
         for index, found in enumerate(self.table):
             if found.mnk is not None:
-                codes[index] = self.problem_code.setdefault((*found.mnk, found.batch), len(self.problem_code))
-        self.problems = list(self.problem_code)
-        return codes
+                problem[index] = self.problems.setdefault((*found.mnk, found.batch), len(self.problems))
+        of_table = [*numbers, inferred, np.append(np.ones(count, np.bool_), False), problem]
+        of_single = [*own, inferred[base], main, np.where(alone, np.int32(-1), problem[base])]
+        # Rows: costs of the table; for each of them an empty cost; costs of single records; one empty cost.
+        nothing = [np.full(count, 0 if values.dtype == np.bool_ else -1).astype(values.dtype) for values in of_table]
+        pools = zip(of_table, nothing, of_single, strict=True)
+        reason = np.concatenate([np.arange(count), np.arange(count), base, [-1]])
+        return Pools(*(np.concatenate([known[:-1], none, own, known[-1:]]) for known, none, own in pools)), reason
 
-    def _copies(self, code: Codes, pools: Pools, reason: Ints) -> tuple[Pools, Ints]:
-        """Copies and sets between and within memories: no operations; a copy on the device reads and writes.
+    def copies(self, code: Codes, pools: Pools, reason: Ints) -> tuple[Pools, Ints]:
+        """Add costs of copies and memsets: no FLOPs; a copy within a device reads and writes.
 
-        Within an op whose kernels carry its cost they are part of that, and carry nothing.
+        Inside an op whose kernels have its cost they are part of it and get 0.
         """
         rows = self.classes.rows(among(self.alike["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
         if not len(rows):
             return pools, reason
         moved, instance = self.records["bytes"][rows], self.records["instance"]
-        twice = (self._of("kind", rows) == ActivityKind.MEMCPY) & (self._of("copykind", rows) == 8)
+        twice = ((self.alike["kind"] == ActivityKind.MEMCPY) & (self.alike["copykind"] == 8)).take(self.classes.code[rows])
         own = np.where(moved >= 0, np.where(twice, 2 * moved, moved), -1)
         carried = instance[self._carrying(distinct_values(instance[rows]), code, pools)]
         own = np.where(among(instance[rows], carried), 0, own)
@@ -266,26 +313,22 @@ class _Costing:
         return Pools(*columns), _before_last(reason, nothing - 1)
 
     def _carrying(self, instances: Ints, code: Codes, pools: Pools) -> Array:
-        """The records of these instances that compute and whose bytes are known."""
+        """Records of these instances that compute and have known bytes."""
         instances = instances[instances >= 0]
         if not len(instances):
             return np.empty(0, np.int64)
         instance, inside = self.records["instance"], one_of(instances, len(code))
-        rows = rows_where(len(code), lambda part: inside(instance[part]))
+        rows = np.flatnonzero(inside(instance))
         return rows[self.compute.take(self.classes.code[rows]) & (pools.bytes.take(code[rows]) >= 0)]
 
-    def _reasons(self, code: Codes, pools: Pools, reason: Ints) -> dict[str, tuple[int, int]]:
-        """How many records without FLOPs there are and their time, by reason. reason: of each row of the pools its row of the
-        table, -1 none."""
+    def reasons(self, code: Codes, pools: Pools, reason: Ints) -> dict[str, tuple[int, int]]:
+        """Number and time of records without FLOPs, by reason. reason: row of the table for each row of the pools, -1 none."""
         found: dict[str, tuple[int, int]] = {}
-        often, spent = np.zeros((2, len(self.table) + 1), np.int64)  # of no cost first
-        lacks, dur_ns = (pools.matmul_flops < 0) | (pools.vector_flops < 0), self.records["dur_ns"]
-        number = reason + 1
-        for part in pieces(len(code)):
-            lacking = np.flatnonzero(self.compute.take(self.classes.code[part]) & lacks.take(code[part]))
-            own = number.take(code[part][lacking])
-            often += np.bincount(own, minlength=len(often))
-            spent += summed(own, dur_ns[part][lacking], len(spent))
+        lacks = (pools.matmul_flops < 0) | (pools.vector_flops < 0)
+        lacking = np.flatnonzero(self.compute.take(self.classes.code) & lacks.take(code))
+        own = (reason + 1).take(code[lacking])  # 0: of no cost
+        often = np.bincount(own, minlength=len(self.table) + 1)
+        spent = summed(own, self.records["dur_ns"][lacking], len(often))
         for at in np.flatnonzero(often).tolist():
             why = self.table[at - 1].reason if at else "no op is known"
             count, time = found.get(why, (0, 0))
@@ -293,17 +336,12 @@ class _Costing:
         return found
 
 
-def _table_rows(count: int, base: Ints) -> Ints:
-    """Of each row of the pools its row of the table of costs, -1 none. base: of single records."""
-    return np.concatenate([np.arange(count), np.arange(count), base, [-1]])
-
-
 def _before_last(pool: Array, further: Array) -> Array:
     return np.concatenate([pool[:-1], further.astype(pool.dtype), pool[-1:]])
 
 
 def _divided(whole: Ints, share: Floats, of: Ints, carrier: Ints) -> Ints:
-    """A part of the costs of groups by shares in whole numbers, what is left going to each group's carrier; -1 unknown."""
+    """Divide costs of groups into whole numbers by shares; the remainder goes to each group's carrier. -1 is unknown."""
     unknown = whole < 0
     exact = whole * share
     np.floor(exact, out=exact)
@@ -317,14 +355,10 @@ def _divided(whole: Ints, share: Floats, of: Ints, carrier: Ints) -> Ints:
 
 
 def _first_heaviest(of: Ints, weight: Ints | Floats, groups: int) -> Ints:
-    """For each group its row of most weight, the first of equals."""
+    """For each group its heaviest row, the first of equals."""
     most = np.full(groups, weight.min(initial=0), weight.dtype)
     np.maximum.at(most, of, weight)
     rows = np.flatnonzero(weight == most[of])[::-1]
     result = np.full(groups, -1, np.int64)
     result[of[rows]] = rows  # the last written of a group is its first
     return result
-
-
-def _missing_dtype(cost: Cost) -> str:
-    return "dtype not recorded" if cost.bytes is None and cost.flops is not None else ""

@@ -1,7 +1,7 @@
-"""Records and costs -> everything that columns are read from, each thing computed when the first column needs it.
+"""Records and costs -> the values behind prof's columns, each computed when the first column needs it.
 
-A frame can be taken apart by rows: costs, sums over the instances of ops, and texts are made once for all its records, the rest
-for the rows taken. Texts are made once for each distinct value, never for each record. Columns and formats are not known here.
+`take` gives a frame of some rows. Costs, sums over op instances and texts are made once for all records, the rest for the rows
+taken. Texts are made once per distinct value, never per record.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_places, distinct_rows, one_of, repeated
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import empty, pieces, taken, touched
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.columns import among, distinct_places, distinct_rows, distinct_values, one_of, repeated, row_type
+from pyprof.arrays.sorting import ascending
+from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu
@@ -25,101 +24,87 @@ from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
 from pyprof.parse.records.classes import Classes, classes_of
-from pyprof.parse.records.records import COLUMNS, PHASES, POOLED, GpuInfo, MarkedStep, Records, Stack
+from pyprof.parse.records.records import PHASES, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
-from pyprof.prof.cost import cost_records
-from pyprof.prof.costs import Costs
-from pyprof.prof.infer import infer
+from pyprof.prof.cost import Costs, cost_records
+from pyprof.prof.infer import infer, pairs_all
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, limits, roofline, terms
-from pyprof.prof.waiting import waited_for_launch
 from pyprof.progress import stage
 from pyprof.tables.table import PART_ROWS, Fractions, Texts, texts
 
 _T = TypeVar("_T")
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
+_NEVER = np.iinfo(np.int64).min
 
 
 class Frame:
-    """All records of one report with what is computed from them."""
+    """The records of one report and what is computed from them; or some rows of such a frame.
 
-    def __init__(self, records: Records, gpu: Gpu | None = None, whole: Records | None = None) -> None:
-        """gpu: what the user says that the device is, whatever the capture says. whole: what the records were chosen from, so
-        that an op's time holds its memsets where these are not shown."""
-        # Nothing can be inferred about calls of which no argument was recorded.
+    whole: the frame of all records (itself unless it was taken from another); rows: positions of these records in it.
+    """
+
+    def __init__(
+        self, records: Records, gpu: Gpu | None = None, ran: Records | None = None, numbers: Array | None = None
+    ) -> None:
+        """gpu: the device as the user names it, overriding the capture. ran: all records of the capture, so that an op's time
+        includes its memsets even if these are not shown. numbers: of the records among all that are shown, from 0."""
+        # Nothing can be inferred if no call has recorded arguments.
         described = any(map(attrgetter("args"), records.calls)) or any(map(attrgetter("kwargs"), records.calls))
-        self.records = infer(records) if described else records
-        for each in (records, self.records):
-            each.release(*COLUMNS)  # most of what was looked at here is not needed soon
-        self.given = gpu
-        self._whole = self._ran = records if whole is None else whole
-        self._all: Frame | None = None  # what this is a part of
+        self.records, self.given = infer(records) if described else records, gpu
+        self.whole, self.rows = self, np.arange(len(records), dtype=row_type(len(records)))
+        self.numbers = self.rows if numbers is None else numbers
+        self._ran = records if ran is None else ran
         self._texts = dict[tuple[str, object], Texts]()
 
-    @property
-    def rows(self) -> Ints:
-        """The numbers of these records, from 0."""
-        return np.arange(len(self.records))
-
-    @property
-    def numbers(self) -> Ints:
-        """The numbers of these records in the whole capture, from 0."""
-        return (self._all or self).numbers_of(self.rows)
-
-    def numbers_of(self, rows: Ints) -> Ints:
-        """The same of some of them."""
-        return rows
-
-    def within(self) -> tuple[Records, Bools | None]:
-        """The records of the whole capture and which of them these are; None: all."""
-        return self.records, None
+    def take(self, rows: Array) -> Frame:
+        """A frame of some rows; their costs and rates stay what they are among all records."""
+        part = Frame.__new__(Frame)
+        part.whole, part.rows, part.given = self.whole, self.rows[rows], self.given
+        part.records, part.numbers = self.records.select(rows), self.numbers[rows]
+        return part
 
     @cached_property
     def classes(self) -> Classes:
-        """The classes of the records."""
-        found = classes_of(self.records)
-        columns = found.records.columns
-        self.records.are_of(found.code, columns)
-        if len(self._ran) == len(self.records):  # as the capture has them, with the calls that it holds
-            self._ran.are_of(found.code, {name: columns[name] for name in columns if POOLED.get(name) != "calls"})
-        return found
+        """Records grouped by likeness."""
+        return classes_of(self.records)
 
     @cached_property
     def of_classes(self) -> Frame:
-        """A frame of one record of each class, for what depends on that alone."""
-        return Part(self, self.classes.first, self.classes.records)
+        """A frame of one record per class, for values that are equal within a class."""
+        return self.take(self.classes.first)
 
     @cached_property
     def costs(self) -> Costs:
+        if self.whole is not self:
+            return self.whole.costs.at(self.rows)
         with stage("computing costs"):
-            found = cost_records(self.records, self.classes)
-        self.records.release(*COLUMNS)
-        return found
+            return cost_records(self.records, self.classes)
 
     def of_call(self, column: str, text: Callable[[OpCall], str | None]) -> Texts:
-        """A text of each call; None is unknown."""
+        """A text for each record's call; None is unknown."""
         return self._coded(column, text, self.records.calls)
 
     def of_stack(self, text: Callable[[Stack], str | None]) -> Texts:
-        """A text of each stack whose layers and source lines hold; None is unknown."""
+        """A text for each record's stack, the one with its layers and source lines; None is unknown."""
         return self._coded("scope", text, self.records.stacks)
 
     def _coded(self, column: str, text: Callable[[_T], str | None], pool: Sequence[_T]) -> Texts:
-        """A text made once for each of the pool, and for the same function again never."""
-        made = (self._all or self)._texts
+        """A text made once per entry of the pool and function, then reused."""
+        made = self.whole._texts
         if (column, text) not in made:
             made[column, text] = texts(np.append(np.arange(len(pool), dtype=np.int32), np.int32(-1)), [*map(text, pool)])
         return made[column, text].take(self.records[column])
 
     def of_engine_step(self, text: Callable[[MarkedStep], str | None]) -> Texts:
-        """A text of each step of a serving engine; None is unknown."""
+        """A text for each record's scheduler step; None is unknown."""
         return self._coded("engine_step", text, self.records.engine_steps)
 
     def of_name(self, text: Callable[[str], str]) -> Texts:
-        """A text for each distinct kernel name that the records use, made once."""
-        made, strings = (self._all or self)._texts, self.records.strings
+        """A text for each record's kernel name, made once per distinct name in use."""
+        made, strings = self.whole._texts, self.records.strings
         if ("name", text) not in made:
-            used, _ = distinct_places((self._all or self).records["name"], len(strings))
+            used, _ = distinct_places(self.whole.records["name"], len(strings))
             names = map(strings.__getitem__, used.tolist())
             found = texts(np.arange(len(used)), [text(name) if name.strip() else None for name in names])
             codes = np.full(len(strings) + 1, -1, np.int32)
@@ -128,14 +113,14 @@ class Frame:
         return made["name", text].take(self.records["name"])
 
     def sequence(self, alternative: bool) -> Texts:
-        """The sequence numbers that count, or the others as comma lists; empty where a stack has none."""
+        """The autograd sequence number of each record, or the others on its stack as a comma list; empty if there is none."""
         if alternative:
             return self._alternatives()
         numbers, _, inverse = distinct_rows(self.records["seq"])
         return Texts(inverse, [str(number) if number >= 0 else "" for number in numbers[0].tolist()])
 
     def _alternatives(self) -> Texts:
-        """The distinct numbers of each record's stack but the one that counts, and but 0 where there are others."""
+        """Distinct numbers on each record's stack, without the one that counts, and without 0 if there are others."""
         records = self.records
         row, number = np.repeat(np.arange(len(records)), np.diff(records.seq_offsets)), records.seq_numbers
         others = np.zeros(len(records), np.bool_)
@@ -160,74 +145,68 @@ class Frame:
 
     @cached_property
     def gpus(self) -> list[tuple[Gpu, list[str]]]:
-        """Each device of the capture, its numbers before the table's, with notes on what is guessed."""
+        """Each device of the capture with notes on guessed numbers; the capture's own numbers win over the table's."""
+        if self.whole is not self:
+            return self.whole.gpus
         if self.given is not None:
             return [(self.given, [])] * max(len(self.records.gpus), 1)
-        return [_described(info) for info in self.records.gpus]
+        found = []
+        for info in self.records.gpus:
+            numbers = {key: value for key in Recorded._fields[1:] if (value := getattr(info, key)) > 0}
+            found.append(find(info.name, Recorded(info.cc, **numbers)))
+        return found
 
     @cached_property
     def roofline(self) -> Roofline:
-        """Least times, limits and lost time of every record. Limits are those of its class but for a few, which are looked at
-        by themselves."""
-        rows, code, dur_ns = len(self.records), self.classes.code, self.records["dur_ns"]
+        """Least time, limit and lost time of every record. Computed per class, except for the few records that differ from
+        theirs."""
+        if self.whole is not self:
+            return self._own_roofline()
+        code, dur_ns = self.classes.code, self.records["dur_ns"]
         of_class = limits(self.of_classes._terms, self.of_classes._peaks.l2_bytes)
-        whole = Roofline(*(empty(rows, dtype) for dtype in (np.float64, np.int8, np.int64)))
-
-        def put(at: slice | Ints, found: Roofline) -> None:
-            for column, values in zip(whole, found, strict=True):
-                column[at] = values
-
-        for part in pieces(rows):
-            took, own = dur_ns[part], code[part]
-            put(part, roofline(took, took.astype(np.float64), None, of_class.take(own)))
+        found = roofline(dur_ns, dur_ns.astype(np.float64), None, of_class.take(code))
         others = self._unlike_their_class
         for start in range(0, len(others), PART_ROWS):
             some = others[start : start + PART_ROWS]
-            put(some, Part(self, some)._roofline())
-            touched()
-        return whole
+            for column, values in zip(found, self.take(some)._own_roofline(), strict=True):
+                column[some] = values
+        return found
 
     @cached_property
     def _unlike_their_class(self) -> Ints:
-        """The records that carry something else than the first of their class, were waited for, or have others in their
-        instance."""
-        cost, code, waited, instance = self.costs.code, self.classes.code, self._waited, self.records["instance"]
-        usual, several = cost[self.classes.first], one_of(self._several[1:], len(instance))
-        return rows_where(
-            len(code), lambda part: (cost[part] != usual.take(code[part])) | waited[part] | several(instance[part])
-        )
+        """Records that cost something else than the first of their class, were waited for, or share their instance."""
+        cost, instance = self.costs.code, self.records["instance"]
+        usual = cost[self.classes.first].take(self.classes.code)
+        return np.flatnonzero((cost != usual) | self._waited | one_of(self._several[1:], len(instance))(instance))
 
-    def _roofline(self) -> Roofline:
+    def _own_roofline(self) -> Roofline:
         instance = self.of_instance
         limit = limits(instance, self._peaks.l2_bytes)
         return roofline(self.records["dur_ns"], instance.time_ns, instance.launch_ns, limit)
 
     @cached_property
     def _peaks(self) -> Peaks:
-        """Once for each distinct (verdict, device): the rates that records are held against."""
+        """Peak rates to compare each record with, looked up once per distinct (verdict, device)."""
         codes, verdicts = self.verdicts
         gpu = self.records["gpu"].astype(np.int64)
         if self.given is not None:
             gpu = np.where(np.isin(self.records["kind"], _ON_GPU), 0, gpu)
-        elsewhere = np.isin(self.records["kind"], (ActivityKind.MEMCPY,)) & (self.records["copykind"] != 8)
-        elsewhere |= self.records["phase"] == PHASES.index("communication")  # over links whose rates are not known
-        gpu = np.where(elsewhere, -1, gpu)
+        over_links = (self.records["kind"] == ActivityKind.MEMCPY) & (self.records["copykind"] != 8)
+        over_links |= self.records["phase"] == PHASES.index("communication")
+        gpu = np.where(over_links, -1, gpu)  # their rates are not known
         distinct, _, inverse = distinct_rows(codes, gpu)
         rows = [self._peaks_of(verdicts[code], at) for code, at in distinct.T.tolist()]
         table = np.array(rows, np.float64).reshape(-1, 5)[inverse]
         cpu = self.records["kind"] == ActivityKind.CPU
         if cpu.any():
-            table[cpu] = (self._all or self)._cpu_peaks[self.records["call"][cpu]]
-        launch_ns = np.where((self._all or self)._waited[self.rows], self.records["launch_dur_ns"].astype(np.float64), np.nan)
+            table[cpu] = self.whole._cpu_peaks[self.records["call"][cpu]]
+        launch_ns = np.where(self.whole._waited[self.rows], self.records["launch_dur_ns"].astype(np.float64), np.nan)
         matmul, vector, dram, l2_bytes, least_ns = table.T
         return Peaks(matmul, vector, dram, l2_bytes, least_ns, launch_ns)
 
     @cached_property
     def _waited(self) -> Bools:
-        found = waited_for_launch(self.records, self._ran)
-        for records in (self.records, self._ran):
-            records.release("start_ns")
-        return found
+        return waited_for_launch(self.records, self._ran)
 
     def _peaks_of(self, found: Verdict, gpu: int) -> tuple[float, ...]:
         if gpu < 0 or gpu >= len(self.gpus):
@@ -239,7 +218,7 @@ class Frame:
 
     @cached_property
     def _cpu_peaks(self) -> Floats:
-        """For each call what `pyprof doctor --calibrate` measured on this machine for its type."""
+        """Peaks of each call's dtype on this CPU, as measured by `pyprof doctor --calibrate`."""
         measured = cpus.peak()
         rows = []
         for call in self.records.calls:
@@ -248,78 +227,65 @@ class Frame:
             rows.append((rate, rate, measured.dram_gbs * 1e9 if measured is not None else np.nan, np.nan, 0.0))
         return np.array([*rows, (np.nan,) * 5])
 
-    def _gpu_number(self, value: Callable[[int], float]) -> Floats:
-        known = np.array([value(i) for i in range(len(self.gpus))] + [np.nan])
-        numbers: Floats = known[self.records["gpu"]]
-        return numbers
+    @cached_property
+    def _threads(self) -> Floats:
+        """Threads per block."""
+        axes = [self.records[f"block_{axis}"].astype(np.float64) for axis in "xyz"]
+        return axes[0] * axes[1] * axes[2]
 
     @cached_property
     def _active(self) -> Floats:
-        """Blocks that a multiprocessor holds, NaN unknown."""
-        records = self.records
-        threads = np.prod([records[f"block_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
-        result = np.full(len(records), np.nan)
+        """Blocks resident on a multiprocessor; NaN is unknown."""
+        records, result = self.records, np.full(len(self.records), np.nan)
         kernel = (records["kind"] == ActivityKind.KERNEL) & (records["block_x"] > 0)
         for code, (gpu, _) in enumerate(self.gpus):
             rows = kernel & (records["gpu"] == code)
             if gpu.limits is not None and rows.any():
                 regs, shared = records["regs"][rows], records["smem_bytes"][rows]
-                result[rows] = active_blocks(gpu.limits, threads[rows], regs, shared)
+                result[rows] = active_blocks(gpu.limits, self._threads[rows], regs, shared)
         return result
 
     @cached_property
     def occupancy(self) -> Fractions:
         """Theoretical occupancy, percent of resident warps."""
-        records = self.records
-        threads = np.prod([records[f"block_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
-        result = np.full(len(records), np.nan)
+        result = np.full(len(self.records), np.nan)
         for code, (gpu, _) in enumerate(self.gpus):
-            rows = (records["gpu"] == code) & ~np.isnan(self._active)
+            rows = (self.records["gpu"] == code) & ~np.isnan(self._active)
             if rows.any():
-                result[rows] = theoretical_occupancy(gpu.limits, threads[rows], self._active[rows])
+                result[rows] = theoretical_occupancy(gpu.limits, self._threads[rows], self._active[rows])
         return Fractions.not_nan(100 * result, 1)
 
     @cached_property
     def waves(self) -> Fractions:
-        """Blocks of the grid over the blocks that the device holds at once."""
+        """Blocks of the grid over the blocks that fit on the device at once."""
         grid = np.prod([self.records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
-        sms = self._gpu_number(
-            lambda i: float(self.records.gpus[i].sms if self.records.gpus[i].sms > 0 else self.gpus[i][0].sms or 0)
-        )
-        return Fractions.not_nan(waves(grid, self._active, sms), 2)
+        recorded = [info.sms for info in self.records.gpus]
+        sms = [float(recorded[at] if recorded[at] > 0 else gpu.sms or 0) for at, (gpu, _) in enumerate(self.gpus)]
+        return Fractions.not_nan(waves(grid, self._active, np.array([*sms, np.nan])[self.records["gpu"]]), 2)
 
     # ------------------------------------------------------------------ Tensor Cores
 
     @cached_property
     def verdicts(self) -> tuple[Ints, list[Verdict]]:
-        """Once for each distinct (kernel name, op, device)."""
-        codes, found = self.class_verdicts
-        return taken(codes, self.classes.code), found
+        """(code of each record, Tensor Core verdicts), one verdict per distinct (kernel name, op, device)."""
+        codes, found = self.whole.class_verdicts
+        return codes.take(self.costs.alike), found
 
     @cached_property
     def class_verdicts(self) -> tuple[Ints, list[Verdict]]:
-        """The same, with a code of each class."""
-        alike = self.classes.records
+        """(code of each class, Tensor Core verdicts)."""
+        alike, found = self.classes.records, list[Verdict]()
         distinct, _, inverse = distinct_rows(self.costs.class_kernel, alike["call"], alike["gpu"])
-        return inverse, [self._verdict(*key) for key in distinct.T.tolist()]
-
-    @cached_property
-    def distinct_verdicts(self) -> tuple[Ints, list[Verdict]]:
-        """The same, equal ones once, since texts and peaks are made of each for every part."""
-        codes, found = self.class_verdicts
-        pool = dict[Verdict, int]()
-        number = np.array([pool.setdefault(one, len(pool)) for one in found], np.int64)
-        return number[codes], list(pool)
-
-    def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
-        op = self.records.calls[call] if call >= 0 else None
-        amd = gpu >= 0 and self.gpus[gpu][0].amd
-        cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 and not amd else None
-        matmul = None if op is None else formulas.matmul_class(op.name)
-        return verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc, amd=amd)
+        for kernel, call, gpu in distinct.T.tolist():
+            op = self.records.calls[call] if call >= 0 else None
+            amd = gpu >= 0 and self.gpus[gpu][0].amd
+            cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 and not amd else None
+            matmul = None if op is None else formulas.matmul_class(op.name)
+            found.append(verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc, amd=amd))
+        return inverse, found
 
     def of_verdict(self, text: Callable[[Verdict], str | None], not_applicable: str) -> Texts:
-        """A text of each verdict, None unknown; not_applicable: that of copies and of ops on the CPU."""
+        """A text for each record's verdict, None unknown; not_applicable: the text for copies and ops on the CPU."""
         codes, found = self.verdicts
         cpu = self.records["kind"] == ActivityKind.CPU
         copy = np.isin(self.records["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))
@@ -329,53 +295,46 @@ class Frame:
 
     @cached_property
     def _terms(self) -> Terms:
-        """Those of each record by itself."""
+        """Roofline terms of each record by itself."""
         costs = self.costs
         parts = (costs.matmul_flops, costs.vector_flops, costs.bytes)
         return terms(self.records["dur_ns"], parts, self.records["kind"] == ActivityKind.KERNEL, self._peaks)
 
     @cached_property
     def of_instance(self) -> Terms:
-        """Those of each record's instance, over all its kernels and, for its time, those that are not among the records."""
-        place, sums = self._place(self.records["instance"]), (self._all or self)._sums
+        """Roofline terms of each record's op instance, summed over its kernels; its time includes hidden rows."""
+        place, sums = self.whole._place(self.records["instance"]), self.whole._sums
         return Terms(*(np.where(place > 0, total[place], own) for total, own in zip(sums, self._terms, strict=True)))
 
     @cached_property
     def _several(self) -> Ints:
-        """The numbers of the instances of several records, ascending, behind -1. The others need no sums."""
-        found = repeated(self._whole["instance"])
+        """-1, then the instances that have several records, ascending; the others need no sums."""
+        found = repeated(self._ran["instance"])
         return np.append(-1, found[found >= 0])
 
     def _place(self, instance: Ints) -> Ints:
-        """Where each instance stands among those of several records; 0: it is none of them."""
-        several = (self._all or self)._several
-        place = np.searchsorted(several, instance, "right") - 1
-        return np.where(several[place] == instance, place, 0)
+        """Position of each instance in `_several`; 0 if it has one record only."""
+        place = np.searchsorted(self._several, instance, "right") - 1
+        return np.where(self._several[place] == instance, place, 0)
 
     @cached_property
     def _sums(self) -> Terms:
-        """The terms of each instance of several records, some records at a time."""
+        """The summed terms of each instance in `_several`, added in chunks of records."""
         sums = Terms(*np.zeros((len(Terms._fields), len(self._several))))
-        instance, dur_ns = self._whole["instance"], self._whole["dur_ns"]
-        several = one_of(self._several[1:], len(instance))
-        rows = rows_where(len(instance), lambda part: several(instance[part]))
+        ran, mine = self._ran["instance"], self.records["instance"]
+        several = one_of(self._several[1:], len(ran))
+        rows = np.flatnonzero(several(ran))
+        np.add.at(sums.time_ns, self._place(ran[rows]), self._ran["dur_ns"][rows].astype(np.float64))
+        rows = np.flatnonzero(several(mine))
         for start in range(0, len(rows), PART_ROWS):
-            some = rows[start : start + PART_ROWS]
-            np.add.at(sums.time_ns, self._place(instance[some]), dur_ns[some].astype(np.float64))
-            touched()
-        mine = self.records["instance"]
-        rows = rows_where(len(mine), lambda part: several(mine[part]))
-        self._whole.release("instance", "dur_ns")
-        for start in range(0, len(rows), PART_ROWS):
-            part = Part(self, rows[start : start + PART_ROWS])
-            place = part._place(part.records["instance"])
+            part = self.take(rows[start : start + PART_ROWS])
+            place = self._place(part.records["instance"])
             for total, own in zip(sums[1:], part._terms[1:], strict=True):
                 np.add.at(total, place, own)
-            touched()
         return sums
 
     def rate(self, what: str) -> Fractions:
-        """`flops` in TFLOP/s, `bytes` in GB/s, `ai` in FLOP/byte: of the instance over the time of all its kernels."""
+        """Rate of each instance over the time of all its kernels: `flops` in TFLOP/s, `bytes` in GB/s; `ai` in FLOP/byte."""
         of = self.of_instance
         with np.errstate(divide="ignore", invalid="ignore"):
             if what == "ai":
@@ -385,59 +344,74 @@ class Frame:
         return Fractions(ratio, ~np.isfinite(ratio), 3 if what == "flops" else 2)
 
 
-class Part(Frame):
-    """Some rows of a whole frame, with all that is known of them there, which may depend on others."""
+def frame_around(records: Records, shown: Bools, inside: Ints, gpu: Gpu | None = None) -> tuple[Frame, Ints]:
+    """A frame from which everything can be read of some of the shown records, and their rows in it.
 
-    rows: Ints = np.empty(0, np.int64)
-
-    def __init__(self, frame: Frame, rows: Ints, records: Records | None = None) -> None:
-        """records: those at these rows, where they are made already."""
-        self._all, self.rows = frame, rows
-        self.records, self.given = frame.records.select(rows) if records is None else records, frame.given
-
-    def within(self) -> tuple[Records, Bools | None]:
-        whole = (self._all or self).records
-        return whole, np.isin(np.arange(len(whole)), self.rows)
-
-    @cached_property
-    def costs(self) -> Costs:
-        return (self._all or self).costs.at(self.rows)
-
-    @cached_property
-    def roofline(self) -> Roofline:
-        return self._roofline()
-
-    @cached_property
-    def verdicts(self) -> tuple[Ints, list[Verdict]]:
-        codes, found = (self._all or self).distinct_verdicts
-        return codes.take(self.costs.alike), found
-
-    @cached_property
-    def gpus(self) -> list[tuple[Gpu, list[str]]]:
-        return (self._all or self).gpus
+    shown: mask of the records; inside: positions of some of these, ascending. Where they are few, the frame holds only their
+    ops with forward and backward: a cost is shared among the kernels of an op, a backward takes dtypes from its forward and a
+    forward sizes from its backward, so that each value is the same as in a frame of all.
+    """
+    number = np.cumsum(shown, dtype=row_type(len(shown))) - 1
+    if 2 * len(inside) < np.count_nonzero(shown) and not pairs_all(records):
+        needed = _of_the_same_ops(records, inside)
+        kept = needed[shown[needed]]
+        return Frame(records.select(kept), gpu, records, number[kept]), np.searchsorted(kept, inside)
+    return Frame(records.select(shown), gpu, records), number[inside]
 
 
-def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:
-    """What the table has of a device, with the numbers that the capture recorded."""
-    numbers = {key: value for key in Recorded._fields[1:] if (value := getattr(info, key)) > 0}
-    return find(info.name, Recorded(info.cc, **numbers))
+def _of_the_same_ops(records: Records, inside: Ints) -> Ints:
+    """Positions of these records and of all of the same ops, of their forward and of their backward, ascending."""
+    needed, known = inside, -1
+    while True:
+        instances = np.concatenate([records.of_rows("instance", needed), records.of_rows("fwd_instance", needed)])
+        instances = distinct_values(instances[instances >= 0])
+        if len(instances) in (0, known):
+            return needed
+        known, near = len(instances), np.zeros(len(records), np.bool_)
+        near[inside] = True  # some belong to no op
+        for name in "instance", "fwd_instance":
+            rows = np.flatnonzero(records.within(name, int(instances[0]), int(instances[-1]) + 1))
+            near[rows] |= among(records.of_rows(name, rows), instances)
+        needed = np.flatnonzero(near)
+
+
+def waited_for_launch(records: Records, ran: Records) -> Bools:
+    """Whether the device was idle (all streams of the process together) when each record's launch call returned.
+
+    A kernel queued behind others loses nothing by its launch, however long the call took. ran: all records of the capture.
+    False if unknown: without a launch of its own (kernels of a CUDA graph share one), or with nothing before it on the device.
+    """
+    result = np.zeros(len(records), np.bool_)
+    known = (records["launch_ns"] >= 0) & (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
+    on_device = (ran["kind"] != ActivityKind.CPU) & (ran["start_ns"] >= 0)
+    for pid, device in distinct_rows(ran["pid"][on_device], ran["device"][on_device]).columns.T.tolist():
+        there = np.flatnonzero(on_device & (ran["pid"] == pid) & (ran["device"] == device))
+        if not ascending(begin := ran["start_ns"][there]):  # of several captures in one table
+            there = there[np.argsort(begin, kind="stable")]
+            begin = ran["start_ns"][there]
+        # ended[i]: when all activities before the i-th had ended.
+        ended = np.maximum.accumulate(np.append(_NEVER, begin + ran["dur_ns"][there]))
+        rows = np.flatnonzero(known & (records["pid"] == pid) & (records["device"] == device))
+        until = ended[np.searchsorted(begin, records["start_ns"][rows], "left")]
+        returned = records["launch_ns"][rows] + records["launch_dur_ns"][rows]
+        result[rows] = (until != _NEVER) & (until <= returned)
+    return result
 
 
 def params(op: OpCall) -> str | None:
-    """Shapes and types of an op's arguments, None unknown."""
+    """Shapes and dtypes of an op's arguments; None is unknown."""
     found = formulas.params(op)
     return None if found == "na" else found
 
 
 def operand_tag(op: OpCall) -> str | None:
-    """The tag of the element type that an op multiplies (`bf16`), None unknown."""
+    """Short name of the dtype that an op multiplies (`bf16`); None is unknown."""
     found = lookup(_operand_dtype(op))
     return None if found is None else found.tag
 
 
 def _operand_dtype(op: OpCall | None) -> str | None:
-    """The element type that an op multiplies, as its formula has it, else that of its first tensor with rows and columns (a
-    bias has none)."""
+    """The dtype that an op multiplies: from its formula, else of its first tensor with two or more dimensions (not a bias)."""
     if op is None:
         return None
     if (told := formulas.evaluate(op).cost.operands) is not None:

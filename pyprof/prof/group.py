@@ -1,8 +1,8 @@
-"""Records with costs -> tables of groups: by any columns (`--group-by`), or by layer with all inside it (`--tree layer`).
+"""Records with costs -> tables of groups: by any columns (`--group-by`), or by layer with its sublayers (`--tree layer`).
 
-A group counts the executions of ops (calls) and kernels, and adds time, FLOPs, bytes and lost time. Costs were shared among the
-kernels of an op beforehand, so every sum is right, however rows are grouped. A sum over rows of which some are unknown is
-unknown, unless those take less than 1 % of the group's time.
+A group counts op executions (calls) and kernels, and adds up time, FLOPs, bytes and lost time. Costs are already shared among
+the kernels of an op, so sums are right however rows are grouped. A sum with unknown rows is unknown, unless those take less
+than 1 % of the group's time.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from copy import copy
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.prof.columns import SUMS, TREE, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import AnyInts, Fractions, Header, Integers, Table, Texts, Values, coded, sort_key
 
-LEAST_KNOWN = 0.99  # of a group's time, for a sum over the rest to be called its sum
+LEAST_KNOWN = 0.99  # share of a group's time that must be known to print a sum
 
 
-class Groups:
-    """Rows of a frame in groups: a table whose columns are computed when they are chosen. A row may stand in several groups.
+class GroupedRows:
+    """Rows of a frame in groups: a table whose columns are computed when asked for. A row may be in several groups.
 
-    rows: of the frame; group: of each of them its group, from 0 to count - 1; of_all: the time that shares are of, in ns.
+    rows: rows of the frame; group: the group of each, 0 to count - 1; of_all: the time that is 100 % of `share`, in ns.
     """
 
     def __init__(self, frame: Frame, rows: Ints, group: Ints, count: int, of_all: float) -> None:
@@ -45,41 +44,62 @@ class Groups:
         compute = _COMPUTE.get(key)
         return (self.names.of(key) if compute is None else compute(self)).take(self.shown)
 
-    def take(self, groups: Ints) -> Groups:
-        """These groups only; their columns are computed with all others'."""
+    def take(self, groups: Ints) -> GroupedRows:
+        """Some groups; columns are still computed for all and then cut."""
         taken = copy(self)
         taken.shown = groups
         return taken
 
     def amount(self, values: AnyInts) -> Integers:
-        """The exact sums of numbers of which those below 0 are unknown."""
+        """Per group: the exact sum of the values that are not negative (known); unknown if too many are unknown."""
         known = values[self.rows] >= 0
         return Integers(exact_sum(np.where(known, values[self.rows], 0), self.group, self.count), ~self.enough(known))
 
     def rate(self, values: AnyInts, scale: float, digits: int) -> Fractions:
-        """The same over the time of the rows that are known."""
+        """Per group: the sum of known values over the time of their rows."""
         amount = self.amount(values)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = amount.values.astype(np.float64) / self.sum_of(np.where(values[self.rows] >= 0, self.ns, 0)) / scale
         return Fractions(ratio, amount.unknown | ~np.isfinite(ratio), digits)
 
     def sum_of(self, values: AnyInts | Floats) -> Floats:
-        """Sums by group of a number of each row."""
+        """Per group: the sum of a number per row."""
         return np.bincount(self.group, values, self.count).astype(np.float64, copy=False)
 
     def known(self, known: Bools) -> Floats:
-        """The share of each group's time in the rows of a mask; NaN without time, unless the mask holds all rows."""
+        """Per group: share of the time in rows of a mask; 1 if all rows are, NaN if the group took no time."""
         with np.errstate(invalid="ignore"):
             share = self.sum_of(np.where(known, self.ns, 0)) / self.sum_of(self.ns)
         return np.where((self.sum_of(~known) == 0) & (self.kernels > 0), 1.0, share)
 
     def enough(self, known: Bools) -> Bools:
-        """Whether the rows of a mask are enough to call their sum the group's."""
+        """Per group: whether the rows of a mask are enough to call their sum the group's."""
         return np.asarray((self.known(known) > LEAST_KNOWN) & (self.sum_of(known) > 0), np.bool_)
 
-    def times(self, digits_of: Floats) -> Fractions:
-        """A statistic of the times of the rows."""
-        return Fractions(digits_of, self.kernels == 0, 1)
+    def calls(self) -> Integers:
+        """Executions of ops; a row of no instance is one by itself."""
+        instance = self.frame.records["instance"]
+        alone = int(instance.max(initial=-1)) + 1 + self.rows
+        number = np.where(instance[self.rows] >= 0, instance[self.rows], alone)
+        return Integers.known(np.bincount(self.group[distinct_rows(self.group, number).first], minlength=self.count))
+
+    def peak(self) -> Fractions:
+        """The mean share of the roofline, weighted by time."""
+        peak = self.frame.roofline.peak[self.rows]
+        known = ~np.isnan(peak)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = self.sum_of(np.where(known, peak * self.ns, 0)) / self.sum_of(np.where(known, self.ns, 0))
+        return Fractions(share, ~self.enough(known) | ~np.isfinite(share), 1)
+
+    def mean(self) -> Fractions:
+        """The mean time of a row."""
+        return Fractions(self.sum_of(self.ns) / np.maximum(self.kernels, 1), self.kernels == 0, 1)
+
+    def spread(self) -> Fractions:
+        """The standard deviation of the times of the rows."""
+        mean = self.mean().values
+        squares = self.sum_of((self.ns - mean[self.group]) ** 2)
+        return Fractions(np.sqrt(squares / np.maximum(self.kernels, 1)), self.kernels == 0, 1)
 
     def extreme(self, ufunc: np.ufunc, start: int) -> Integers:
         """The least or the greatest time of a row."""
@@ -88,32 +108,8 @@ class Groups:
         return Integers(result, self.kernels == 0)
 
 
-def _calls(groups: Groups) -> Values:
-    instance = groups.frame.records["instance"]
-    alone = int(instance.max(initial=-1)) + 1 + groups.rows
-    number = np.where(instance[groups.rows] >= 0, instance[groups.rows], alone)
-    return Integers.known(np.bincount(groups.group[distinct_rows(groups.group, number).first], minlength=groups.count))
-
-
-def _peak(groups: Groups) -> Values:
-    peak = groups.frame.roofline.peak[groups.rows]
-    known = ~np.isnan(peak)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = groups.sum_of(np.where(known, peak * groups.ns, 0)) / groups.sum_of(np.where(known, groups.ns, 0))
-    return Fractions(share, ~groups.enough(known) | ~np.isfinite(share), 1)
-
-
-def _mean(groups: Groups) -> Floats:
-    return groups.sum_of(groups.ns) / np.maximum(groups.kernels, 1)
-
-
-def _spread(groups: Groups) -> Values:
-    squares = groups.sum_of((groups.ns - _mean(groups)[groups.group]) ** 2)
-    return groups.times(np.sqrt(squares / np.maximum(groups.kernels, 1)))
-
-
-_COMPUTE: dict[str, Callable[[Groups], Values]] = {
-    "calls": _calls,
+_COMPUTE: dict[str, Callable[[GroupedRows], Values]] = {
+    "calls": GroupedRows.calls,
     "kernels": lambda g: Integers.known(g.kernels),
     "time": lambda g: Integers.known(g.total_ns),
     "share": lambda g: Fractions.not_nan(100 * g.total_ns.astype(np.float64) / (g.of_all or np.nan), 1),
@@ -123,28 +119,30 @@ _COMPUTE: dict[str, Callable[[Groups], Values]] = {
     "gbs": lambda g: g.rate(g.frame.costs.bytes, 1.0, 2),
     "known": lambda g: Fractions.not_nan(100 * g.known(g.frame.costs.flops[g.rows] >= 0), 1),
     "lost": lambda g: g.amount(g.frame.roofline.lost_ns),
-    "peak": _peak,
-    "mean": lambda g: g.times(_mean(g)),
+    "peak": GroupedRows.peak,
+    "mean": GroupedRows.mean,
     "min": lambda g: g.extreme(np.minimum, np.iinfo(np.int64).max),
     "max": lambda g: g.extreme(np.maximum, 0),
-    "spread": _spread,
+    "spread": GroupedRows.spread,
 }
 
 
-def group_by(frame: Frame, rows: Ints, keys: Sequence[Header]) -> Groups:
-    """One group for each distinct combination of what the key columns print, most time first."""
+def group_by(frame: Frame, rows: Ints, keys: Sequence[Header]) -> GroupedRows:
+    """One group per distinct combination of printed key values, most time first."""
     values = [RecordTable(frame).of(key.key).take(rows) for key in keys]
     codes = [coded(key.shown(v))[0] for key, v in zip(keys, values, strict=True)]
     first, group = distinct_rows(*codes)[1:]
-    groups = Groups(frame, rows, group, len(first), float(np.maximum(frame.records["dur_ns"][rows], 0).sum(dtype=np.float64)))
+    groups = GroupedRows(
+        frame, rows, group, len(first), float(np.maximum(frame.records["dur_ns"][rows], 0).sum(dtype=np.float64))
+    )
     order = np.lexsort([*(code[first] for code in codes[::-1]), sort_key(Integers.known(groups.total_ns))])
     groups.name(keys, [v.take(first) for v in values], order)
     return groups
 
 
-def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Groups:
-    """One row for each layer and all around it, each with everything inside; a layer stands before those inside it, and of
-    layers side by side the one with more time first. drawn: names with bars before them in place of whole paths.
+def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> GroupedRows:
+    """One row per layer, with everything inside it; parents before children, siblings with most time first. drawn: names
+    indented by bars in place of whole paths.
     """
     scope = frame.records["scope"][rows].astype(np.int64)
     used, inverse = np.unique(scope, return_inverse=True)
@@ -157,7 +155,7 @@ def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Groups:
     repeated = np.repeat(np.arange(len(rows)), lengths)
     node = np.array([n for code in inverse.ravel().tolist() for n in around[code]], np.int64)
     whole = float(np.maximum(frame.records["dur_ns"][rows], 0).sum(dtype=np.float64))
-    groups = Groups(frame, rows[repeated], node, len(nodes), whole)
+    groups = GroupedRows(frame, rows[repeated], node, len(nodes), whole)
     names = ["(all)" if not p else "| " * len(p) + p[-1][1:] if drawn else "".join(p)[1:] for p in nodes]
     values: list[Values] = [Texts(np.arange(len(nodes)), names), Integers.known(np.array([len(path) for path in nodes]))]
     groups.name(TREE, values, _depth_first(list(nodes), groups.total_ns.tolist()))
@@ -165,7 +163,7 @@ def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Groups:
 
 
 def layer_names(layers: tuple[str, ...]) -> tuple[str, ...]:
-    """Names from the outside in, each with what joins it to the one before: `.` in a module's path, `:` else."""
+    """Names from the outermost in, each with its separator: `.` within a module path, else `:`."""
     parts: list[str] = []
     for layer in layers:
         inner = layer.split(".") if re.fullmatch(r"\w+(\.\w+)+", layer) else [layer]
@@ -188,11 +186,10 @@ def _depth_first(paths: list[tuple[str, ...]], time: list[int]) -> Ints:
 
 
 def exact_sum(values: AnyInts, group: Ints, groups: int) -> AnyInts:
-    """Exact sums of numbers that are not negative; Python's own integers where 64 bits do not hold one."""
+    """Exact sums by group of non-negative numbers; Python integers if a sum exceeds 64 bits."""
     low, high = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-    for part in pieces(len(group)):
-        np.add.at(low, group[part], values[part] & 0xFFFFFFFF)
-        np.add.at(high, group[part], values[part] >> 32)
+    np.add.at(low, group, values & 0xFFFFFFFF)
+    np.add.at(high, group, values >> 32)
     if not groups or int(high.max()) + (int(low.max()) >> 32) < 1 << 30:
         return (high << 32) + low
     return np.array([(h << 32) + n for h, n in zip(high.tolist(), low.tolist(), strict=True)], object)

@@ -1,11 +1,11 @@
-"""Records -> records whose calls hold what only the other direction of the same op recorded.
+"""Records -> records whose calls are completed from the other direction of the same op.
 
-Old torch.profiler traces and emit_nvtx's text hold the sizes of tensors and no options: a convolution's output and whether a
-batch norm trained are unknown there. The backward tells both: the incoming gradient has the output's sizes, and only training
-has a backward of that kind. And the forward tells what a backward op makes: a gradient is summed to the size of what was
-broadcast, the gradients of a tensor's parts are joined to its size, and the gradient of a cast is cast back. The original
-PyProf recorded types before the casts of mixed precision: there the kernel's name says those of a matrix product. What is
-filled in so is marked (`INFERRED`). No costs here.
+Old torch.profiler traces and emit_nvtx text record the sizes of tensors but no options: the output of a convolution and whether
+a batch norm trained are missing. The backward tells both: the incoming gradient has the output's sizes, and only training has
+such a backward. The forward in turn tells what a backward op makes: a gradient is summed to the size of the broadcast input,
+gradients of a tensor's parts are joined to its size, the gradient of a cast is cast back. The original PyProf recorded dtypes
+before the casts of mixed precision; there the kernel name tells the dtype of a matrix product. Filled-in calls are marked
+(`INFERRED`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values, extent
-from pyprof.arrays.spool import computed
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import classify
 from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
@@ -27,7 +26,7 @@ from pyprof.parse.records.records import Records
 from pyprof.prof import formulas
 
 INFERRED = "inferred"
-"""The keyword that marks a call of which something was filled in; its value names what."""
+"""Keyword that marks a completed call; its value names what was filled in."""
 
 _CONVOLUTION = r"(?:^|_)conv(?:olution|_transpose)?(?:[123]d)?(?:$|_relu$)"
 _CONVOLUTION_BACKWARD = r"convolution_backward(?:_overrideable)?$"
@@ -35,7 +34,7 @@ _BATCH_NORM_BACKWARD = r"batch_norm_backward$"
 
 
 def infer(records: Records) -> Records:
-    """The same records where nothing is lacking; else a copy with further calls, rows and all else as they were."""
+    """Complete the calls of records. Returns the records themselves if nothing is missing, else a copy with more calls."""
     return _from_forward(_from_links(_from_kernels(_look_ups(records))))
 
 
@@ -44,16 +43,16 @@ _LOOK_UP_BACKWARD = r"CppNode<SplitLookupFunction_\w+>$"
 
 
 def pairs_all(records: Records) -> bool:
-    """Whether what is filled in depends on all records: look-ups are paired by their number."""
+    """Whether what is inferred depends on all records: look-ups are paired by their order."""
     return any(re.search(f"{_LOOK_UP}|{_LOOK_UP_BACKWARD}", call.op) for call in records.calls)
 
 
 def _look_ups(records: Records) -> Records:
-    """fbgemm's embedding bags, whose width is known from the incoming gradient alone (bags, total_D).
+    """Fill in the width of fbgemm's embedding bags, known only from the incoming gradient (bags, total_D).
 
-    The op runs without a sequence number, so that its backward cannot be linked by one: the backward functions in the order of
-    their numbers are those of the look-ups in the order of launch. Nothing is filled in unless there are as many of both, and
-    each pair agrees on the number of bags.
+    The op has no sequence number to link its backward by, so the backward functions, in order of their numbers, are paired
+    with the look-ups in order of launch. Nothing is filled in unless both are equally many and each pair agrees on the number
+    of bags.
     """
     ops = [[re.search(pattern, call.op) is not None for pattern in (_LOOK_UP, _LOOK_UP_BACKWARD)] for call in records.calls]
     if not any(ahead for ahead, _ in ops) or not any(back for _, back in ops):
@@ -79,15 +78,15 @@ def _look_ups(records: Records) -> Records:
 
 
 def _groups(keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """The rows of each key, in the order of the keys."""
+    """The rows of each key, in order of the keys."""
     order = np.argsort(keys, kind="stable")
     return np.split(rows[order], np.flatnonzero(np.diff(keys[order])) + 1)
 
 
 def _wide(call: OpCall, own: OpCall) -> OpCall | None:
-    """The look-up with the width of its gradient, None where the two do not belong together."""
+    """The look-up with the width of its gradient; None if the two do not match."""
     dense = call.op.startswith("dense")
-    place, least = (1, 9) if dense else (5, 13)  # of weights_offsets, of which there is one a table; arguments up to offsets
+    place, least = (1, 9) if dense else (5, 13)  # weights_offsets, one per table; arguments up to offsets
     gradient = own.tensors[0] if own.tensors else None
     if len(call.args) < least or gradient is None or len(gradient.shape) != 2 or UNKNOWN not in call.args:
         return None
@@ -100,7 +99,7 @@ def _wide(call: OpCall, own: OpCall) -> OpCall | None:
 
 
 def _from_links(records: Records) -> Records:
-    """Convolutions and batch norms, each from the backward that its sequence number leads to."""
+    """Complete convolutions and batch norms from the backward linked by their sequence number."""
     fill = [_wanted(call) for call in records.calls]
     if all(found is None for found in fill):
         return records
@@ -125,61 +124,48 @@ def _from_links(records: Records) -> Records:
 def _replaced_calls(
     records: Records, calls: list[OpCall], instances: npt.NDArray[np.int64], code: npt.NDArray[np.int32]
 ) -> Records:
-    """The records with these calls, codes into which these forward instances have from now on, and their backward with them."""
+    """Records with a new pool of calls, in which these forward instances and their backward get these codes."""
     instance, forward_instance = records["instance"], records["fwd_instance"]
     of_instance = np.full(max(extent(instance)[1], extent(forward_instance)[1]) + 2, -1, np.int32)
     of_instance[instances] = code
 
-    def call(part: slice) -> npt.NDArray[np.int32]:
-        forward, backward = of_instance[instance[part]], of_instance[forward_instance[part]]
-        better = np.where(backward >= 0, backward, np.where(forward_instance[part] >= 0, -1, forward))
-        return np.where(better >= 0, better, records["call"][part])
-
-    def own(part: slice) -> npt.NDArray[np.int32]:
-        better = np.where(forward_instance[part] >= 0, -1, of_instance[instance[part]])
-        return np.where(better >= 0, better, records["own"][part])
-
-    columns = {name: computed(len(records), records[name].dtype, found) for name, found in (("call", call), ("own", own))}
+    forward, backward = of_instance[instance], of_instance[forward_instance]
+    own = np.where(forward_instance >= 0, -1, forward)
+    call = np.where(backward >= 0, backward, own)
+    columns = {name: np.where(code >= 0, code, records[name]) for name, code in (("call", call), ("own", own))}
     return records.with_ops(columns, calls)
 
 
 def _from_kernels(records: Records) -> Records:
-    """Matrix products that were called on fp32 in the original PyProf's markers, and whose kernel multiplied a 16-bit type."""
-    wanted = np.array([*map(_before_casts, records.calls), False], np.bool_)
+    """Correct the dtype of matrix products that the original PyProf's markers call fp32 but whose kernel multiplied 16 bits."""
+    wanted = np.zeros(len(records.calls) + 1, np.bool_)
+    for at, call in enumerate(records.calls):  # the original's markers do not tell whether dtypes are from before a cast
+        fp32 = any(tensor.dtype == "float32" for tensor in call.tensors)
+        wanted[at] = fp32 and call.flat and not call.dispatcher and formulas.matmul_class(call.name)
     if not wanted.any():
         return records
     wanted = wanted[records["call"]]
     rows = np.flatnonzero(wanted & (records["instance"] >= 0) & (records["fwd_instance"] < 0))
     calls, made = list(records.calls), dict[tuple[int, int], int]()
     pairs, _, inverse = distinct_rows(records["call"][rows], records["name"][rows])
-    for call, name in pairs.T.tolist():
+    for code, name in pairs.T.tolist():
         kernel = classify(records.strings[name])
         dtype = lookup(kernel.precision)
         if kernel.is_product and dtype is not None and dtype.bits == 16:
-            made[call, name] = len(calls)
-            calls.append(_in_type(calls[call], dtype.name))
+            cast = calls[code].map_tensors(lambda t, to=dtype.name: replace(t, dtype=to) if t.dtype == "float32" else t)
+            made[code, name] = len(calls)
+            calls.append(cast._replace(kwargs=(*cast.kwargs, (INFERRED, "types"))))
     if not made:
         return records
     code = np.array([made.get((call, name), -1) for call, name in pairs.T.tolist()], np.int32)[inverse]
     return _replaced_calls(records, calls, records["instance"][rows[code >= 0]], code[code >= 0])
 
 
-def _before_casts(call: OpCall) -> bool:
-    """Whether a call's types may be those before casts: the original's markers do not say."""
-    fp32 = any(tensor.dtype == "float32" for tensor in call.tensors)
-    return fp32 and call.flat and not call.dispatcher and formulas.matmul_class(call.name)
-
-
-def _in_type(call: OpCall, dtype: str) -> OpCall:
-    cast = call.map_tensors(lambda tensor: replace(tensor, dtype=dtype) if tensor.dtype == "float32" else tensor)
-    return cast._replace(kwargs=(*cast.kwargs, (INFERRED, "types")))
-
-
 _PARTS = frozenset("split split_with_sizes chunk unbind tensor_split unsafe_split unsafe_split_with_sizes unsafe_chunk".split())
 
 
 def _from_forward(records: Records) -> Records:
-    """Sums, joins and zeros within a backward, each from the forward op that its function's number leads to."""
+    """Complete sums, joins and zeros within a backward from the linked forward op."""
     lacks = [c.dispatcher and c.op in _FILL and UNKNOWN in c.args for c in records.calls]
     if not any(lacks):
         return records
@@ -203,7 +189,7 @@ def _from_forward(records: Records) -> Records:
 
 
 def _summed(own: OpCall, forward: OpCall) -> OpCall | None:
-    """A sum of a gradient to the one size among the forward's inputs that was broadcast to the gradient's."""
+    """A gradient is summed to the shape of the one forward input that was broadcast to the gradient's shape."""
     gradient = own.tensors[0] if own.tensors else None
     if gradient is None or len(own.args) < 3:
         return None
@@ -212,7 +198,7 @@ def _summed(own: OpCall, forward: OpCall) -> OpCall | None:
 
 
 def _broadcast_dims(small: tuple[int, ...], large: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions in which a tensor of the one shape was repeated to give the other; none where it was not."""
+    """The dimensions along which `small` was broadcast to `large`; empty if it was not."""
     if len(small) > len(large):
         return ()
     padded = (1,) * (len(large) - len(small)) + small
@@ -223,7 +209,7 @@ def _broadcast_dims(small: tuple[int, ...], large: tuple[int, ...]) -> tuple[int
 
 
 def _joined(own: OpCall, forward: OpCall) -> OpCall | None:
-    """The gradients of a tensor's parts, joined: together they have the tensor's size."""
+    """Gradients of a tensor's parts are joined to the tensor's shape."""
     whole = forward.tensors[0] if forward.op in _PARTS and forward.tensors else None
     if whole is None or own.args[0] is not UNKNOWN:
         return None
@@ -231,7 +217,7 @@ def _joined(own: OpCall, forward: OpCall) -> OpCall | None:
 
 
 def _zeroed(own: OpCall, forward: OpCall) -> OpCall | None:
-    """Zeros of the size of what was indexed, into which the gradient is added."""
+    """The gradient of indexing is added into zeros of the indexed tensor's shape."""
     whole = forward.tensors[0] if forward.op in ("index", "index_select", "gather", "take") and forward.tensors else None
     if whole is None or len(own.args) < 2 or own.args[1] is not UNKNOWN:
         return None
@@ -239,7 +225,7 @@ def _zeroed(own: OpCall, forward: OpCall) -> OpCall | None:
 
 
 def _cast_back(own: OpCall, forward: OpCall) -> OpCall | None:
-    """The gradient of a cast, in the types of the forward's the other way round."""
+    """The gradient of a cast is cast the other way round."""
     source = forward.tensors[0] if forward.tensors and formulas.is_copy(forward.name) else None
     dtypes = [value.dtype for value in (*forward.args, *dict(forward.kwargs).values()) if isinstance(value, DTypeArg)]
     if source is None or source.dtype is None or len(dtypes) != 1 or [t.dtype for t in own.tensors] != [None]:
@@ -259,7 +245,7 @@ def _replaced(own: OpCall, place: int, value: Any, what: str) -> OpCall:
 
 
 def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:
-    """How to fill a call in, None where it lacks nothing that its backward could show."""
+    """The function that completes a call from its backward, None if nothing is missing."""
     if not call.described or len(call.tensors) < 2:
         return None
     if call.op in ("batch_norm", "native_batch_norm", "cudnn_batch_norm", "_batch_norm_impl_index", "miopen_batch_norm"):
@@ -270,7 +256,7 @@ def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:
 
 
 def _lacks(call: OpCall) -> bool:
-    """Whether options were not recorded: given as unknown, or left out of a text that holds tensors only."""
+    """Whether options were not recorded: marked unknown, or absent from a text that lists only tensors."""
     scalars = [value for value in (*call.args, *(v for _, v in call.kwargs)) if not isinstance(value, (TensorSpec, type(None)))]
     return UNKNOWN in scalars or (call.flat and not scalars)
 
@@ -282,7 +268,7 @@ def _trained(call: OpCall, own: OpCall) -> OpCall | None:
 
 
 def _sized(call: OpCall, own: OpCall) -> OpCall | None:
-    """The output has the sizes of its gradient: the first argument of a convolution's backward, of old cuDNN ops the second."""
+    """The output has the shape of its gradient: the first argument of a convolution's backward, in old cuDNN ops the second."""
     if not _lacks(call) or not re.search(_CONVOLUTION_BACKWARD, own.op):
         return None
     place = 1 if own.op.startswith(("cudnn_", "miopen_", "mkldnn_")) else 0

@@ -1,9 +1,8 @@
-"""Costs, times and peaks -> how long each op had to take at least, which limit that is, and the time above it.
+"""Costs, times and peaks -> the least time of each op, the limit that sets it, and the time lost above it.
 
 The least time of an op instance is the largest of its matrix operations over the peak of the unit that did them, its vector
 operations over the peak of the CUDA cores, and its bytes over the DRAM bandwidth (Williams, Waterman, Patterson: Roofline, CACM
-2009; with one compute ceiling for each kind of unit). All over the time of all its kernels. NaN is unknown. No names of columns
-and no formats here.
+2009; with one compute ceiling for each kind of unit). It is compared with the time of all its kernels. NaN is unknown.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
 BOUNDS = ("compute", "memory", "latency", "l2", "compute!", "memory!", "launch")
-"""Texts of `Roofline.bound`: what limits the op. latency: at the roofline it would take less time than so many kernels take
-at all; launch: its kernels are shorter than the calls that launched them, and the device waited for each of these; l2: it moved
-its bytes faster than DRAM can, and they fit into the L2 cache; `!`: faster than the peaks allow, so a peak, a clock or a cost
-is not what was assumed, or the algorithm does less than the op's definition, as Winograd convolutions do."""
+"""Texts of `Roofline.bound`: the limit of an op. latency: its least time is below the shortest time of that many kernels;
+launch: its kernels are shorter than the calls that launched them, and the device waited for each; l2: faster than DRAM allows,
+and its bytes fit into the L2 cache; `!`: faster than the peaks allow, so a peak, clock or cost differs from the assumption, or
+the algorithm does less than the op's definition, as Winograd convolutions do."""
 
 COMPUTE, MEMORY, LATENCY, L2, OVER, LAUNCH = 0, 1, 2, 3, 4, 6
 
 LEAST_KERNEL_NS = 1500.0
-"""No kernel ends sooner after its begin: the shortest of captures of V100, A100, H100 and RTX 3070 Ti take 900 to 2000 ns."""
+"""Shortest time of a kernel: in captures of V100, A100, H100 and RTX 3070 Ti the shortest take 900 to 2000 ns."""
 
 
 class Peaks(NamedTuple):
-    """Per record: what the device can do at most. matmul: FLOP/s of the unit that multiplied; vector: FLOP/s of the cores;
-    dram: bytes/s; l2_bytes: size of the cache; least_ns: the shortest a kernel takes (0 on a CPU); launch_ns: how long the call
-    took that launched it, if the device waited for it. NaN unknown, or did not wait."""
+    """Peaks of the device, per record. matmul: FLOP/s of the unit that multiplied; vector: FLOP/s of the CUDA cores; dram:
+    bytes/s; l2_bytes: size of the L2 cache; least_ns: shortest time of a kernel (0 on a CPU); launch_ns: duration of its launch
+    call if the device waited for it, else NaN. NaN is unknown."""
 
     matmul: Floats
     vector: Floats
@@ -44,10 +43,10 @@ class Peaks(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Per record, or added up over its instance: what the roofline of an instance is made of. NaN unknown.
+    """Terms of the roofline, per record or summed over its instance. NaN is unknown.
 
     time_ns: its time; matmul_ns, vector_ns, memory_ns: the least time of its matrix operations, its vector operations and its
-    bytes; flops, bytes; kernels_ns: the shortest that its kernels take; launch_ns: the time of the calls that launched them.
+    bytes; flops, bytes; kernels_ns: the shortest time of its kernels; launch_ns: duration of the calls that launched them.
     """
 
     time_ns: Floats
@@ -61,8 +60,8 @@ class Terms(NamedTuple):
 
 
 class Roofline(NamedTuple):
-    """Per record, of its instance. peak: least time over time, in percent; bound: code into BOUNDS, -1 unknown; lost_ns: the
-    record's part of the time above the least, -1 unknown."""
+    """Result per record. peak: least time over time of its instance, percent; bound: index into BOUNDS, -1 unknown; lost_ns:
+    the record's part of the time above the least, -1 unknown."""
 
     peak: Floats
     bound: Ints
@@ -70,8 +69,8 @@ class Roofline(NamedTuple):
 
 
 def terms(dur_ns: Ints, parts: Sequence[Ints], kernels: npt.NDArray[np.bool_], peaks: Peaks) -> Terms:
-    """The terms of each record by itself. parts: its matrix operations, vector operations and bytes, -1 unknown; kernels: what
-    counts as a kernel (and has its least time)."""
+    """Terms of each record by itself. parts: its matrix FLOPs, vector FLOPs and bytes, -1 unknown; kernels: mask of the records
+    that are kernels (and so have a shortest time)."""
     matmul, vector, moved = (np.where(part >= 0, part, np.nan) for part in parts)
     with np.errstate(divide="ignore", invalid="ignore"):
         least = _time(matmul, peaks.matmul), _time(vector, peaks.vector), _time(moved, peaks.dram)
@@ -80,20 +79,20 @@ def terms(dur_ns: Ints, parts: Sequence[Ints], kernels: npt.NDArray[np.bool_], p
 
 
 class Limits(NamedTuple):
-    """Per instance, whatever time it took. percent_ns: a hundred times its least time, NaN unknown; bound: code into BOUNDS of
-    what limits it where it takes that long; faster: where it takes less."""
+    """Limits per instance, whatever time it took. percent_ns: 100 times its least time, NaN unknown; bound: index into BOUNDS
+    if it takes at least that long; faster: if it takes less."""
 
     percent_ns: Floats
     bound: Codes
     faster: Codes
 
     def take(self, index: npt.NDArray[Any]) -> Limits:
-        """Those of some instances."""
+        """Limits of some instances."""
         return Limits(self.percent_ns.take(index), self.bound.take(index), self.faster.take(index))
 
 
 def limits(instance: Terms, l2_bytes: Floats) -> Limits:
-    """The limits of each instance. l2_bytes: size of its cache."""
+    """Limits of each instance. l2_bytes: size of the L2 cache."""
     with np.errstate(invalid="ignore"):
         compute = np.maximum(instance.matmul_ns, instance.vector_ns)
         least = np.maximum(compute, instance.memory_ns)
@@ -104,8 +103,8 @@ def limits(instance: Terms, l2_bytes: Floats) -> Limits:
 
 
 def roofline(dur_ns: Ints, time_ns: Floats, launch_ns: Floats | None, limit: Limits) -> Roofline:
-    """The roofline of every record. dur_ns: its time; the rest is of its instance: time, time of the calls that launched its
-    kernels (None: the device did not wait for these), limits."""
+    """Roofline of every record. dur_ns: its time; of its instance: time_ns; launch_ns, duration of the launch calls (None: the
+    device waited for none); limit."""
     with np.errstate(divide="ignore", invalid="ignore"):
         peak = np.where(time_ns > 0, limit.percent_ns / time_ns, np.nan)
         slow = limit.bound if launch_ns is None else np.where(launch_ns > time_ns, np.int8(LAUNCH), limit.bound)
@@ -118,12 +117,12 @@ def roofline(dur_ns: Ints, time_ns: Floats, launch_ns: Floats | None, limit: Lim
 
 
 def ceiling(instance: Terms) -> Floats:
-    """FLOP/s that the device allows at the intensity of each instance; NaN is unknown."""
+    """FLOP/s that the device allows at each instance's arithmetic intensity; NaN is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         least = np.maximum(np.maximum(instance.matmul_ns, instance.vector_ns), instance.memory_ns)
         return np.where(least > 0, instance.flops / least * 1e9, np.nan)
 
 
 def _time(work: Floats, rate: Floats) -> Floats:
-    """Nanoseconds; no work takes none, whatever the rate."""
+    """Time in ns; no work takes no time, whatever the rate."""
     return np.where(work == 0, 0.0, work / rate * 1e9)

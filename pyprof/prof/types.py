@@ -1,19 +1,18 @@
-"""Records -> the types that the record of an op lacks, from the op inside it, its kernel or its forward op.
+"""Records -> dtypes missing from the record of an op, taken from the op inside it, its kernel or its forward op.
 
-Older traces of torch.profiler hold the options of no op, all of them no types of tensors in lists; emit_nvtx's text holds no
-types at all. No costs here.
+Older torch.profiler traces record no options, and no torch.profiler trace records dtypes of tensors in lists; emit_nvtx text
+has no dtypes at all.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Ints
 from pyprof.dtypes import DTYPES, lookup
 from pyprof.hardware.elements import element_type
 from pyprof.opcall import CONVERSIONS, UNKNOWN, OpCall, TensorSpec
@@ -22,26 +21,29 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 
+_MOVES_UNKNOWN = Cost(0, 0, None)
+_FILLS = ("copy_", "fill_", "zero_")
+
 
 def recorded_inside(records: Records, classes: Records) -> Ints:
-    """For each record the op within its own that recorded what that did not, -1 where its own is to be costed.
+    """For each record the call inside its own op that has what the op lacks; -1 to cost the op itself.
 
-    NCCL's annotation within a collective whose tensors were in lists; the copy within a conversion, and the filling within
-    `zeros_like`, where types were not recorded with the options. On the CPU a conversion without a copy: itself. classes: a
-    record of each class.
+    NCCL's annotation in a collective whose tensors were in lists; the copy in a conversion and the fill in `zeros_like` whose
+    dtypes were not recorded. On the CPU, a conversion without a copy: the conversion itself. classes: one record per class.
     """
     calls, nothing = records.calls, np.broadcast_to(np.int64(-1), len(records))
-    bare, untyped, converts = (
-        _flags(calls, holds)
-        for holds in (
-            lambda call: call.module == "c10d" and not call.tensors,
-            _moves_unknown,
-            lambda call: call.name in CONVERSIONS,
-        )
-    )
+    # One value per call, and False for code -1.
+    bare = np.array([*(call.module == "c10d" and not call.tensors for call in calls), False], np.bool_)
+    converts = np.array([*(call.name in CONVERSIONS for call in calls), False], np.bool_)
+    # Ops that only move data, but how much depends on an unrecorded option.
+    lacking = (call.dispatcher and UNKNOWN in call.args and formulas.evaluate(call).cost == _MOVES_UNKNOWN for call in calls)
+    untyped = np.array([*lacking, False], np.bool_)
     if not (bare | untyped | converts).any():
         return nothing
-    told, written = _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors)), _flags(calls, _writes_typed)
+    told = np.array([*(call.module == "nccl" and bool(call.tensors) for call in calls), False], np.bool_)
+    # Ops that only write into their first tensor, all dtypes recorded.
+    fills = (call.op in _FILLS and bool(call.tensors) and all(tensor.dtype for tensor in call.tensors) for call in calls)
+    written = np.array([*fills, False], np.bool_)
     own, inner = classes["own"], classes["inner"]
     cpu = (classes["kind"] == ActivityKind.CPU) & (inner == own) & converts[own]
     if not ((bare[own] & told[inner]) | (untyped[own] & written[inner]) | cpu).any():
@@ -49,7 +51,10 @@ def recorded_inside(records: Records, classes: Records) -> Ints:
     own, inner = records["own"], records["inner"].astype(np.int64)
     better = bare[own] & told[inner]
     if (moves := untyped[own]).any():
-        better |= moves & written[inner] & _only(records, inner)
+        instance = records["instance"].astype(np.int64)
+        pairs = distinct_rows(*distinct_rows(instance, inner).columns[:1])
+        several = pairs.columns[0][np.bincount(pairs.inverse) > 1]  # instances with more than one inner op
+        better |= moves & written[inner] & ~np.isin(instance, several)
     cpu = records["kind"] == ActivityKind.CPU
     if cpu.any():
         better |= cpu & (inner == own) & converts[own]
@@ -57,10 +62,14 @@ def recorded_inside(records: Records, classes: Records) -> Ints:
 
 
 def elements(records: Records, classes: Records | None = None) -> Ints:
-    """For each record the place in DTYPES of the types in its own op's lists of tensors, which torch.profiler does not
-    record, from the name of a kernel of the instance; -1 where they are known or no name says it. classes: a record of
-    each, where they are known."""
-    flags, nothing = _flags(records.calls, _lists_untyped), np.broadcast_to(np.int64(-1), len(records))
+    """For each record the index into DTYPES of the tensors in its op's lists, whose dtypes torch.profiler does not record, from
+    the name of a kernel of the instance; -1 if recorded or if no name tells. classes: one record per class, if at hand."""
+    nothing = np.broadcast_to(np.int64(-1), len(records))
+    flags = np.zeros(len(records.calls) + 1, np.bool_)
+    for at, call in enumerate(records.calls):  # only sizes are recorded of the tensors in its lists
+        lists = [value for value in call.args if isinstance(value, list) and value and isinstance(value[0], TensorSpec)]
+        typeless = not any(tensor.dtype for tensors in lists for tensor in tensors)
+        flags[at] = call.dispatcher and bool(lists) and typeless
     if not flags[(records if classes is None else classes)["own"]].any():
         return nothing
     untyped = flags[records["own"]] & (records["instance"] >= 0)
@@ -72,47 +81,19 @@ def elements(records: Records, classes: Records | None = None) -> Ints:
         if found is not None:
             element[untyped & (records["name"] == name)] = DTYPES.index(found)
     named = np.flatnonzero(element >= 0)
-    if len(named):  # as well for the other kernels of those instances
+    if len(named):  # and the other kernels of those instances
         instances, first = np.unique(records["instance"][named], return_index=True)
         rows = np.flatnonzero(untyped & np.isin(records["instance"], instances))
         element[rows] = element[named[first]][np.searchsorted(instances, records["instance"][rows])]
     return element
 
 
-def _only(records: Records, inner: Ints) -> Bools:
-    """Whether all rows of a record's instance have its inner op."""
-    instance = records["instance"].astype(np.int64)
-    several = distinct_rows(*distinct_rows(instance, inner).columns[:1])
-    return np.asarray(~np.isin(instance, several.columns[0][np.bincount(several.inverse) > 1]))
-
-
-def _flags(calls: list[OpCall], holds: Callable[[OpCall], bool]) -> Bools:
-    """For each call whether it holds, and False for code -1."""
-    return np.array([*map(holds, calls), False], np.bool_)
-
-
-def _moves_unknown(call: OpCall) -> bool:
-    """Whether an op of the dispatcher only moves data, how much depending on an option that was not recorded."""
-    return call.dispatcher and UNKNOWN in call.args and formulas.evaluate(call).cost == Cost(0, 0, None)
-
-
-def _lists_untyped(call: OpCall) -> bool:
-    """Whether a dispatcher op has lists of tensors of which only the sizes were recorded."""
-    lists = [value for value in call.args if isinstance(value, list) and value and isinstance(value[0], TensorSpec)]
-    return call.dispatcher and bool(lists) and not any(tensor.dtype for tensors in lists for tensor in tensors)
-
-
 def typed(call: OpCall, dtype: str | None) -> OpCall:
-    """The call with this type where a tensor has none."""
+    """The call with this dtype for tensors that have none."""
     return call.map_tensors(lambda tensor: tensor if tensor.dtype else replace(tensor, dtype=dtype))
 
 
-def _writes_typed(call: OpCall) -> bool:
-    """Whether a dispatcher op writes into its first tensor and does nothing else, all types recorded: `copy_`, `fill_`."""
-    return call.op in ("copy_", "fill_", "zero_") and bool(call.tensors) and all(t.dtype for t in call.tensors)
-
-
-# Ops with operands of another type than their data.
+# Ops whose operands may have another dtype than their data.
 _OTHER_TYPES = (
     r"where|mask|logical|bitwise|index|gather|scatter|embedding|nll_loss|cross_entropy|max_pool|fractional|unpool"
     r"|dropout|take|put|select|sort|topk|kthvalue|median|mode|cummax|cummin|segment|ctc|one_hot|bucketize|searchsorted"
@@ -121,9 +102,9 @@ _OTHER_TYPES = (
 
 
 def with_dtype(call: OpCall, forward: OpCall) -> OpCall:
-    """A call whose tensors have no dtype, with the one floating dtype of its forward op.
+    """The call with missing dtypes set to the one floating dtype of its forward op.
 
-    Unchanged where that has several, or where the call takes masks, indices or labels beside its data.
+    Unchanged if the forward op has several, or if the call takes masks, indices or labels beside its data.
     """
     if all(t.dtype is not None for t in call.tensors) or re.search(_OTHER_TYPES, call.op):
         return call

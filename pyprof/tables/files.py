@@ -1,7 +1,7 @@
-"""The file that a command writes: there whole, or not at all.
+"""Output files that appear whole or not at all.
 
-The contents go to a hidden file beside the target, which takes the target's name when everything is written. Devices, pipes and
-`/dev/stdout` cannot be replaced and are written directly. Nothing here knows what is written.
+Contents go to a hidden file beside the target, which is renamed to the target when everything is written. Devices, pipes and
+`/dev/stdout` cannot be replaced and are written directly.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from pyprof.errors import InputError, UsageError
 
 _HINT = "choose another name or place with -o"
 _unfinished: set[Path] = set()  # hidden files and folders of this process
-_LOCK = "lock"  # in a hidden folder: locked by the process that made it
-_TRIES = 5  # to remove a folder that others still write to
+_LOCK = "lock"  # file in a hidden folder, locked by its process
+_TRIES = 5  # attempts to remove a folder that others still write to
 _STREAMS = ("/dev/", "/proc/")  # names of open files: /dev/stdout, /proc/self/fd/1
 
 
 def check_output(path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Find out before the work what would keep an output file from being written.
+    """Check before the work that an output file can be written.
 
-    Raises UsageError where the output is one of the inputs (by whatever link), InputError where it cannot be written.
+    Raises UsageError if the output is one of the inputs (by whatever link), InputError if it cannot be written.
     """
     if is_direct(path):
         return
     for given in inputs:
-        # Of an input folder the files in the folders below are read; beside those a table may be written again.
+        # Of an input folder only files in its subfolders are read; a table may be written beside those.
         part = given.is_dir() and given.resolve() in path.resolve().parents[1:]
         if path.exists() and given.exists() and (part or path.samefile(given)):
             raise UsageError(f"{path}: the output is {'part of ' * part}the input {given}", "give another name with -o")
@@ -48,10 +48,10 @@ def check_output(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 @contextmanager
 def whole_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
-    """A stream whose contents become the file `path` when the block ends, and are removed where it ends by an exception.
+    """A stream whose contents become the file `path` when the block ends, and vanish if it ends by an exception.
 
-    Permissions are those that the umask gives, or those of the file that is replaced. A symbolic link is followed.
-    Raises as `check_output`, and InputError with the cause for any OSError inside the block (a full disk), but BrokenPipeError.
+    Permissions follow the umask, or the replaced file. A symbolic link is followed. Raises as `check_output`, and InputError
+    for any OSError inside the block (a full disk) except BrokenPipeError.
     """
     check_output(path, inputs)
     try:
@@ -69,11 +69,11 @@ def whole_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
 
 @contextmanager
 def hidden_folder(target: Path) -> Iterator[Path]:
-    """A folder beside an output for what is written on the way to it; removed with all that is in it, however the block ends.
+    """A folder for temporary files beside an output; removed with its contents, however the block ends.
 
-    What a killed process left of the same output is removed first. Raises InputError where it cannot be made.
+    Leftovers of a killed process for the same output are removed first. Raises InputError if it cannot be made.
     """
-    _remove_left_folders(target)
+    _remove_leftovers(target, ".parts")
     folder = target.parent / f".{target.name}.{os.urandom(4).hex()}.parts"
     _unfinished.add(folder)
     try:
@@ -88,18 +88,11 @@ def hidden_folder(target: Path) -> Iterator[Path]:
         _forget(folder)
 
 
-def _remove_left_folders(target: Path) -> None:
-    for left in target.parent.glob(f".{escape(target.name)}.*.parts"):
-        with suppress(OSError), (left / _LOCK).open("r+b") as stream:
-            _lock(stream)
-            _forget(left)
-
-
 @contextmanager
 def whole_text_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[IO[str]]:
-    """As `whole_file`, for text in UTF-8 whose line ends are written as they are."""
+    """As `whole_file`, for UTF-8 text; line ends are not translated."""
     with whole_file(path, inputs) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
         yield text
         text.flush()
         text.detach()  # the stream is closed by its owner
@@ -107,9 +100,9 @@ def whole_text_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[IO[str]
 
 @contextmanager
 def terminated_by_exception() -> Iterator[None]:
-    """SIGTERM ends the block as an exception does (exit code 143), and no half-written file stays. For commands.
+    """Let SIGTERM end the block by an exception (exit code 143), leaving no half-written file. For commands.
 
-    An interrupt may fall between the making of a file and the `with` that is to remove it: what is there at the end is removed.
+    An interrupt may fall between the creation of a file and the `with` that removes it: the rest is removed at the end.
     """
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -128,35 +121,35 @@ def terminated_by_exception() -> Iterator[None]:
 
 
 def remove_unfinished() -> None:
-    """Remove the hidden files that this process is writing."""
+    """Remove the hidden files of this process."""
     for hidden in (*_unfinished,):
         _forget(hidden)
 
 
 def is_direct(path: Path) -> bool:
-    """Whether a file is written where it is: an open file by its number, a pipe, a device."""
+    """Whether a file is written in place: an open file descriptor, a pipe, a device."""
     if str(path).startswith(_STREAMS):
         return True
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _target(path: Path) -> Path:
-    """The file itself where `path` is a symbolic link, be it there or not."""
+    """The file that a symbolic link points to, whether it exists or not."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    _remove_leftovers(target)
+    _remove_leftovers(target, ".part")
     hidden = target.parent / f".{target.name}.{os.urandom(4).hex()}.part"
     _unfinished.add(hidden)
     try:
         with _locked(hidden) as stream:
             yield stream
             stream.flush()
-            with suppress(OSError):  # there is no file to replace, or it is somebody else's
+            with suppress(OSError):  # no file to replace, or it belongs to someone else
                 hidden.chmod(stat.S_IMODE(target.stat().st_mode))
-            _keep(stream.fileno())  # a name on the disk before its contents would be an empty file after a loss of power
+            _keep(stream.fileno())  # before the rename: else a power loss could leave an empty file
         os.replace(hidden, target)
     except BaseException:
         _forget(hidden)
@@ -166,13 +159,13 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def _forget(hidden: Path) -> None:
-    """Remove a hidden file or folder, if it is there; what ends its writing is told, not that it cannot be removed."""
+    """Remove a hidden file or folder if it exists; a failure to remove it is not reported."""
     _unfinished.discard(hidden)
     with suppress(OSError):
         if hidden.is_dir():
             import shutil
 
-            for _ in range(_TRIES):  # a process elsewhere may still make files in it
+            for _ in range(_TRIES):  # another process may still create files in it
                 shutil.rmtree(hidden, ignore_errors=True)
                 if not hidden.exists():
                     break
@@ -181,7 +174,7 @@ def _forget(hidden: Path) -> None:
 
 
 def _locked(hidden: Path) -> BinaryIO:
-    """A new file, locked against `_remove_leftovers` of other processes, which may remove it before it is locked."""
+    """Create a file locked against `_remove_leftovers` of other processes; try again if one removed it before the lock."""
     while True:
         stream = open(hidden, "xb")
         _lock(stream)
@@ -191,7 +184,7 @@ def _locked(hidden: Path) -> BinaryIO:
 
 
 def _keep(number: int) -> None:
-    """Wait until an open file is on the disk. Raises OSError where it does not get there; some file systems cannot say."""
+    """Flush an open file to disk. Raises OSError if that fails; file systems without fsync are accepted."""
     try:
         os.fsync(number)
     except OSError as error:
@@ -200,7 +193,7 @@ def _keep(number: int) -> None:
 
 
 def _keep_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where that can be asked for: the file is there whole either way."""
+    """Flush the names in a folder to disk, where supported: the file is whole either way."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:
@@ -209,16 +202,16 @@ def _keep_folder(folder: Path) -> None:
             os.close(number)
 
 
-def _remove_leftovers(target: Path) -> None:
-    """Remove what a killed process left of the same output; what a running one writes is locked and stays."""
-    for left in target.parent.glob(f".{escape(target.name)}.*.part"):
-        with suppress(OSError), left.open("r+b") as stream:
+def _remove_leftovers(target: Path, suffix: str) -> None:
+    """Remove what a killed process left of the same output; files of a running process are locked and stay."""
+    for left in target.parent.glob(f".{escape(target.name)}.*{suffix}"):
+        with suppress(OSError), (left / _LOCK if left.is_dir() else left).open("r+b") as stream:
             _lock(stream)
-            left.unlink()
+            _forget(left)
 
 
 def _lock(stream: BinaryIO) -> None:
-    """Lock an open file until it is closed. Raises OSError where another process holds it."""
+    """Lock an open file until it is closed. Raises OSError if another process has locked it."""
     try:
         import fcntl
     except ImportError:  # Windows, where a file that is open cannot be removed anyway

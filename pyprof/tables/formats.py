@@ -1,7 +1,7 @@
-"""A table -> text or a file in one of FORMATS. A format is one function and its entry in that list; none knows a column.
+"""A table -> text or a file in one of FORMATS. A format is one function and its entry in FORMATS.
 
-A format of text says what stands around the fields of a row. Rows are then made and written some at a time, since the texts of
-all fields together take many times the memory of the values; only where lines are aligned all rows are looked at before.
+Text formats only describe what stands around the fields of a row (`Lines`). Rows are formatted and written in batches, since
+all texts together take many times the memory of the values; only aligned tables look at all rows first.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from functools import partial
 from io import TextIOWrapper
 from json.encoder import encode_basestring
 from operator import attrgetter
-from typing import IO, BinaryIO, NamedTuple, cast
+from typing import IO, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from pyprof.errors import UsageError, unusable
-from pyprof.tables.sink import Text, sink
 from pyprof.tables.table import PART_ROWS, AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
 from pyprof.visible import one_line, visible
 
 _BATCH_ROWS = 2_000
-_ARROW_FROM_ROWS = 50_000  # below, importing pyarrow takes longer than it saves
+_ARROW_FROM_ROWS = 50_000  # below this, importing pyarrow costs more than it saves
+Text: TypeAlias = str | memoryview  # or its bytes in UTF-8
 _EXECUTED = r"(?s)(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@＝＋－＠].)"  # where a spreadsheet sees a formula
 
 
 class Lines(NamedTuple):
-    """How a table is written: begin, each row by a %-template, end. unknown: the text of what is unknown; skipped: the number
-    of characters of the first row that are left out; finite: whether an infinite number is unknown."""
+    """Layout of a text format: begin, a %-template per row, end. unknown: text of unknown values; skipped: characters to leave
+    out of the first row (a separator); finite: print infinite numbers as unknown."""
 
     begin: str
     row: str
@@ -40,49 +40,48 @@ class Lines(NamedTuple):
 
 
 def write_lines(lines: Lines, table: AnyTable, change: Callable[[str], str], stream: IO[str]) -> None:
-    """Write rows in batches, by Arrow where there are many, no field is aligned, and it is installed.
+    """Write rows in batches; with Arrow if there are many, no field is aligned, and it is installed.
 
-    change: a text -> its field. What a terminal would obey is not written to one.
+    change: turns a text into its field. Control characters are never written to a terminal.
     """
     fields = [PerPool(partial(_field_texts, change, header.empty, stream.isatty())) for header in table.headers]
     many = len(table.rows) >= _ARROW_FROM_ROWS and lines.row.count("%s") == len(fields)
     made = (_arrow_rows(lines) if many else None) or partial(_python_rows, lines)
     skipped, begin = lines.skipped, titled(lines.begin) if stream.isatty() else lines.begin
-    with sink(stream, many) as put:
-        for part in table.parts():
-            put([begin])  # not before the first rows are known: a damaged file may have none
-            begin = ""
-            values = [_field(v, texts, lines.finite) for v, texts in zip(part.values, fields, strict=True)]
-            for start in range(0, len(values[0].unknown) if values else 0, PART_ROWS):
-                put(_without(skipped, made([v.take(slice(start, start + PART_ROWS)) for v in values])))
-                skipped = 0
-            del part, values  # before the next are made
-        put([lines.end])
-
-
-def _without(count: int, texts: Iterator[Text]) -> Iterator[Text]:
-    """The texts but for the first characters, which are of one byte each."""
-    for text in texts:
-        yield text[count:]
-        count = 0
+    past_encoder = stream.buffer if getattr(stream, "encoding", None) == "utf-8" and hasattr(stream, "buffer") else None
+    for part in table.parts():
+        stream.write(begin)  # after the first rows are computed: a damaged file fails there
+        begin = ""
+        values = [_field(v, texts, lines.finite) for v, texts in zip(part.values, fields, strict=True)]
+        for start in range(0, len(values[0].unknown) if values else 0, PART_ROWS):
+            for text in made([v.take(slice(start, start + PART_ROWS)) for v in values]):
+                some, skipped = text[skipped:], 0
+                if isinstance(some, str):
+                    stream.write(some)
+                elif past_encoder is not None:
+                    stream.flush()
+                    past_encoder.write(some)
+                else:
+                    stream.write(str(some, "utf-8"))
+    stream.write(lines.end)
 
 
 def _python_rows(lines: Lines, values: Sequence[Values]) -> Iterator[Text]:
-    """The text of some rows, a batch after the other."""
+    """The text of some rows, in batches."""
     for start in range(0, len(values[0].unknown), _BATCH_ROWS):
         cells = [printed(v.take(slice(start, start + _BATCH_ROWS)), lines.unknown) for v in values]
         yield "".join(map(lines.row.__mod__, zip(*cells, strict=True)))
 
 
 def _arrow_rows(lines: Lines) -> Callable[[Sequence[Values]], Iterator[Text]] | None:
-    """The same by Arrow, but for rows with a text that it cannot hold; None where it is not installed."""
+    """As `_python_rows` but by Arrow, except rows that Arrow refuses; None if it is not installed."""
     try:
         import pyarrow
 
-        from pyprof.tables.rowtext import BATCH_ROWS, Rows
+        from pyprof.tables.rowtext import BATCH_ROWS, RowTexts
     except ImportError:
         return None
-    made = Rows(lines.row.split("%s"), lines.unknown)
+    made = RowTexts(lines.row.split("%s"), lines.unknown)
     refused = UnicodeEncodeError, pyarrow.ArrowException
 
     def rows(values: Sequence[Values]) -> Iterator[Text]:
@@ -104,7 +103,7 @@ def _arrow_rows(lines: Lines) -> Callable[[Sequence[Values]], Iterator[Text]] | 
 
 
 def _field(values: Values, texts: PerPool[list[str]], finite: bool) -> Values:
-    """A column as fields of rows."""
+    """A column with its texts made into fields."""
     if isinstance(values, Texts):
         return Texts(values.codes, texts(values))
     if finite and isinstance(values, Fractions):
@@ -113,7 +112,7 @@ def _field(values: Values, texts: PerPool[list[str]], finite: bool) -> Values:
 
 
 def _field_texts(change: Callable[[str], str], empty: str, shown: bool, values: Texts) -> list[str]:
-    """The fields of a column's distinct texts; shown: on a terminal, where what a name holds must not steer it."""
+    """The fields of a column's distinct texts; shown: on a terminal, so control characters are made visible."""
     fields = (change(text or empty) for text in values.pool)
     return [*map(visible, fields)] if shown else [*fields]
 
@@ -126,7 +125,7 @@ def _solid(text: str) -> str:
 
 
 def write_plain(table: AnyTable, stream: IO[str]) -> None:
-    """One blank between fields and none inside, with a header line."""
+    """Write fields separated by one blank, with no blank inside, after a header line."""
     headers = [*map(_solid, map(attrgetter("text"), table.headers))]
     write_lines(Lines(" ".join(headers) + "\n", " ".join(["%s"] * len(headers)) + "\n"), table, _solid, stream)
 
@@ -141,12 +140,12 @@ def _quoted(text: str) -> str:
 
 
 def write_csv(table: AnyTable, stream: IO[str]) -> None:
-    """RFC 4180: a header line, fields quoted where they must be, lines that end in CR LF."""
+    """Write RFC 4180: a header line, fields quoted where needed, lines ending in CR LF."""
     _write_csv(table, stream, _quoted)
 
 
 def write_csv_safe(table: AnyTable, stream: IO[str]) -> None:
-    """The same; a text that a spreadsheet would take for a formula begins with an apostrophe, which makes it a text there."""
+    """Write CSV in which texts that a spreadsheet would run as a formula get a leading apostrophe."""
     _write_csv(table, stream, lambda text: _quoted(re.sub(_EXECUTED, "'", text)))
 
 
@@ -157,7 +156,7 @@ def _write_csv(table: AnyTable, stream: IO[str], change: Callable[[str], str]) -
 
 
 def write_markdown(table: AnyTable, stream: IO[str]) -> None:
-    """A table of GitHub's Markdown."""
+    """Write a GitHub Markdown table."""
 
     def cell(text: str) -> str:
         # `f<float>` would be taken for HTML and vanish, `[text](address)` for a link or a picture.
@@ -175,7 +174,7 @@ def write_markdown(table: AnyTable, stream: IO[str]) -> None:
 
 
 def _each_key_once(table: AnyTable) -> AnyTable:
-    """A column that was chosen twice has one key."""
+    """The table without columns chosen a second time."""
     first = {header.key: number for number, header in reversed(list(enumerate(table.headers)))}
     chosen = sorted(first.values())
     headers = [table.headers[n] for n in chosen]
@@ -185,7 +184,7 @@ def _each_key_once(table: AnyTable) -> AnyTable:
 
 
 def _json_rows(table: AnyTable, lines: Callable[[str], Lines], stream: IO[str]) -> None:
-    """Objects as rows. lines: the template of an object -> what stands around it."""
+    """Write rows as JSON objects. lines: makes the layout from the template of one object."""
     table = _each_key_once(table)
     row = "{" + ", ".join(json.dumps(header.key).replace("%", "%%") + ": %s" for header in table.headers) + "}"
     table = table._replace(headers=[header._replace(empty="") for header in table.headers])
@@ -193,18 +192,18 @@ def _json_rows(table: AnyTable, lines: Callable[[str], Lines], stream: IO[str]) 
 
 
 def write_jsonl(table: AnyTable, stream: IO[str]) -> None:
-    """One JSON object a line; numbers are numbers, with the digits that the column prints; what is unknown is null."""
+    """Write one JSON object per line; numbers with the digits that the column prints, null for unknown."""
     _json_rows(table, lambda row: Lines("", f"{row}\n", unknown="null", finite=True), stream)
 
 
 def write_json(table: AnyTable, stream: IO[str]) -> None:
-    """The rows as an array under the table's name."""
+    """Write the rows as an array under the table's name."""
     begin = f"{json.dumps(table.name)}: [\n"
     _json_rows(table, lambda row: Lines(begin, f",\n{row}", "\n]", "null", skipped=2, finite=True), stream)
 
 
 def write_parquet(table: AnyTable, stream: IO[str]) -> None:
-    """Typed columns under their keys, null for what is unknown."""
+    """Write typed columns under their keys, null for unknown."""
     try:
         from pyprof.tables.parquet import write
     except ImportError as error:
@@ -216,14 +215,14 @@ def write_parquet(table: AnyTable, stream: IO[str]) -> None:
 
 
 def titled(title: str) -> str:
-    """What stands above rows, perhaps of several lines, with names as people may see them."""
+    """The text above a table (one or more lines) with control characters made visible."""
     return "".join(part if part in ("\n", "\r\n") else visible(part) for part in re.split("(\r?\n)", title))
 
 
 def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) -> None:
-    """Aligned in lines of at most `width` characters, None: of as many as it takes; texts are cut, numbers are not.
+    """Write aligned lines of at most `width` characters (None: no limit); texts are cut, numbers are not.
 
-    Raises UsageError where the columns need more than that.
+    Raises UsageError if the columns need more room.
     """
     table = table.whole()
     fields = [
@@ -233,10 +232,13 @@ def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) ->
         for header, v in zip(table.headers, table.values, strict=True)
     ]
     table = table._replace(values=fields)
-    longest = [max(len(h.text), _longest(v)) for h, v in zip(table.headers, fields, strict=True)]
-    least = [0 if h.grow else max(h.width, _least(v)) for h, v in zip(table.headers, fields, strict=True)]
-    widths = [*map(max, least, longest)] if width is None else _fitted(table.headers, least, longest, width)
     left = [isinstance(v, Texts) and not v.right for v in fields]
+    longest = [_longest(values) for values in fields]
+    # Texts are cut, down to `na`; numbers never.
+    shortest = [2 if cut else most for cut, most in zip(left, longest, strict=True)]
+    least = [0 if h.grow else max(h.width, own) for h, own in zip(table.headers, shortest, strict=True)]
+    longest = [max(len(h.text), most) for h, most in zip(table.headers, longest, strict=True)]
+    widths = [*map(max, least, longest)] if width is None else _fitted(table.headers, least, longest, width)
     forms = [f"%-{w}.{w}s" if texts else f"%{w}s" for texts, w in zip(left, widths, strict=True)]
     head = " ".join(form % one_line(header.text)[:w] for form, header, w in zip(forms, table.headers, widths, strict=True))
     title = f"{titled(table.title)}\n" if table.title else ""
@@ -244,7 +246,7 @@ def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) ->
 
 
 def _longest(values: Values) -> int:
-    """Characters of the longest field of a column."""
+    """Length of the longest field of a column."""
     if isinstance(values, Texts):
         return max(map(len, values.pool), default=0)
     known = values.values[~values.unknown]
@@ -253,13 +255,8 @@ def _longest(values: Values) -> int:
     return max(least, *map(len, printed(ends))) if ends is not None else least
 
 
-def _least(values: Values) -> int:
-    """Characters below which a field says nothing: numbers are never cut, and `na` is."""
-    return 2 if isinstance(values, Texts) and not values.right else _longest(values)
-
-
 def _fitted(headers: Sequence[Header], least: Sequence[int], longest: Sequence[int], width: int) -> list[int]:
-    """Widths of columns that fill a line; what is left goes to those that grow."""
+    """Widths of columns that fill a line; spare room goes to columns that grow."""
     widths = list(least)
     growing = [i for i, header in enumerate(headers) if header.grow]
     left = width - sum(widths) - len(headers) + 1
@@ -268,7 +265,7 @@ def _fitted(headers: Sequence[Header], least: Sequence[int], longest: Sequence[i
         raise UsageError(
             f"these columns need a line of at least {need} characters", f"give -w {need} or more, or fewer columns"
         )
-    # The one that needs least first: what it leaves goes to the others, and none is wider than its longest text.
+    # The column that needs least goes first and leaves the rest to the others; none gets wider than its longest text.
     waiting = sorted(growing, key=lambda index: longest[index] - widths[index])
     for number, index in enumerate(waiting):
         share = -(-left // (len(waiting) - number))
@@ -282,9 +279,8 @@ def _fitted(headers: Sequence[Header], least: Sequence[int], longest: Sequence[i
 
 
 class Format(NamedTuple):
-    """One output format. suffix: of files written so; titled: whether it names its tables, so that several can stand in one
-    output; before, between, after: what stands around them; binary: whether it goes to a file only; for_people: whether numbers
-    may be written as people read them."""
+    """One output format. suffix: file suffix; titled: names its tables, so one output can have several; before, between, after:
+    text around the tables; binary: only to a file; for_people: may print numbers with human units."""
 
     write: Callable[[AnyTable, IO[str]], None]
     help: str
@@ -297,7 +293,7 @@ class Format(NamedTuple):
     for_people: bool = False
 
     def with_head(self, members: Mapping[str, object] | None) -> Format:
-        """JSON that begins with these members; every other format as it is."""
+        """JSON with these first members; any other format unchanged."""
         return self._replace(before=json.dumps(members)[:-1] + ", ") if members and self.before else self
 
 
@@ -313,7 +309,7 @@ FORMATS: dict[str, Format] = {
 
 
 def write_tables(tables: Sequence[AnyTable], form: Format, stream: IO[str]) -> None:
-    """Tables in one format, one after another."""
+    """Write tables in one format, one after another."""
     stream.write(form.before)
     for number, table in enumerate(tables):
         stream.write(form.between if number else "")

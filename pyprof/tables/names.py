@@ -1,4 +1,4 @@
-"""A name out of a capture -> what pages, figures and notebooks show of it. Escaping is the work of whoever writes it there."""
+"""A name from a capture -> the text that pages, figures and notebooks show. Escaping is left to the writer of the page."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _LONGEST = 400  # characters of a name
 
 
 def text_of(name: str) -> str:
-    """A name of a capture as pages and figures show it: one line, nothing that cannot be seen, not endless."""
+    """A name on one line, invisible characters made visible, cut if very long."""
     return one_line(name, _LONGEST)

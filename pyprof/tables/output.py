@@ -1,4 +1,4 @@
-"""The options that every command with a table has: which rows and columns, in which order and format, and where to.
+"""Options of every command that prints a table: rows, columns, order, format, destination.
 
 `add_output` declares them, `choice` checks them before any work is done, `arranged` and `write` carry them out.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Choice(NamedTuple):
-    """What the options choose of a table: columns; those that rows are ordered by; the number of rows, None: all."""
+    """The chosen columns, the columns to sort by, and the number of rows (None: all)."""
 
     columns: Sequence[Header]
     sort: Sequence[Header]
@@ -33,47 +33,47 @@ class Choice(NamedTuple):
 
 
 def add_output(parser: argparse.ArgumentParser, default: str = "plain", columns: str = "all", file: bool = True) -> None:
-    """Declare -c --csv -w --format --where --sort --top, and -o unless `file` is false (a command with another -o).
+    """Declare -c --csv -w --format --where --sort --top, and -o unless `file` is false (the command has its own -o).
 
-    default: the format; columns: those that are printed without -c, for the help.
+    default: the default format; columns: for the help, the columns printed without -c.
     """
     parser.add_argument("-c", "--columns", metavar="COLS", help=f"columns, by comma (default {columns})")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), the same as --format csv")
-    parser.add_argument("--csv-safe", action="store_true", help="--csv, and what a spreadsheet would execute is a text to it")
+    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), same as --format csv")
+    parser.add_argument("--csv-safe", action="store_true", help="--csv, escaping cells that spreadsheets would run as formulas")
     form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
     described = "; ".join(map("{}: {.help}".format, FORMATS, FORMATS.values()))
     form.add_argument(
         "--format",
         choices=FORMATS,
-        help=f"{described} (default: on a terminal a table that fits it; else {default}, or what the suffix of -o says)",
+        help=f"{described} (default: on a terminal a table that fits; else by the suffix of -o, or {default})",
     )
     parser.add_argument(
         "--units",
         choices=("raw", "human"),
-        help="raw: ns, B, FLOP as they are (default, but on a terminal); human: 1.24 ms, 9.30 GFLOP, of aligned tables",
+        help="raw: plain ns, B, FLOP (default except on a terminal); human: 1.24 ms, 9.30 GFLOP, in aligned tables",
     )
     parser.add_argument(
         "--where",
         metavar="COND,...",
-        help="only rows for which all hold, e.g. 'op=*mm,sil>50us,dir!=bprop' (* and ? match texts)",
+        help="only rows that meet all conditions, e.g. 'op=*mm,sil>50us,dir!=bprop' (* and ? match texts)",
     )
     parser.add_argument(
-        "--sort", metavar="COL,...", help="by these columns, numbers largest first, texts by alphabet, unknown last"
+        "--sort", metavar="COL,...", help="by these columns: numbers largest first, texts alphabetically, unknown last"
     )
     parser.add_argument("--top", metavar="N", type=int, help="only the first N rows")
     if file:
-        parser.add_argument("-o", "--output", metavar="FILE", help="write to this file, not to standard output")
+        parser.add_argument("-o", "--output", metavar="FILE", help="write to this file instead of standard output")
     parser.set_defaults(default_format=default)
 
 
 def choice(
     options: argparse.Namespace, headers: Sequence[Header], default: str = "", aliases: Mapping[str, str] | None = None
 ) -> Choice:
-    """What -c, --sort and --top choose among these columns; default: the columns without -c, all where empty.
+    """The choice made by -c, --sort and --top; default: the columns without -c, empty: all.
 
-    Raises UsageError for an unknown column, a negative number of rows, a format that needs a file and an output that is an
-    input, InputError for an output that cannot be written.
+    Raises UsageError for an unknown column, a negative number of rows, a format that needs a file or an output that is an
+    input; InputError for an output that cannot be written.
     """
     if options.top is not None and options.top < 0:
         raise UsageError(f"--top takes a number of rows, not {options.top}", "for example --top 10")
@@ -86,7 +86,7 @@ def choice(
 def conditions_of(
     options: argparse.Namespace, headers: Sequence[Header], aliases: Mapping[str, str] | None = None
 ) -> Sequence[Condition]:
-    """The conditions of --where. Raises UsageError for a text that cannot be read."""
+    """The conditions of --where. Raises UsageError if they cannot be parsed."""
     if options.where is None:
         return ()
     from pyprof.tables.where import conditions
@@ -95,7 +95,7 @@ def conditions_of(
 
 
 def matching(source: Source, rows: Ints, wanted: Sequence[Condition]) -> Ints:
-    """Those of the rows for which every condition holds; raises UsageError as `where.matching` does."""
+    """The rows that meet every condition. Raises UsageError as `where.matching` does."""
     if not wanted:
         return rows
     from pyprof.tables.where import matching
@@ -104,13 +104,13 @@ def matching(source: Source, rows: Ints, wanted: Sequence[Condition]) -> Ints:
 
 
 def ordered(values: Sequence[Values], rows: Ints) -> Ints:
-    """The rows sorted by the first of the columns, equal ones by the next, else as they were."""
+    """The rows in stable order of the columns, the first one first."""
     keys = [sort_key(column.take(rows)) for column in values]
     return rows[np.lexsort(keys[::-1])] if keys and len(rows) else rows
 
 
 def arranged(source: Source, rows: Ints, chosen: Choice) -> LazyTable:
-    """The rows in the order of --sort, the first --top of them, with the columns of -c."""
+    """The rows ordered by --sort and cut to --top, with the columns of -c."""
     if chosen.sort:
         rows = ordered([source.of(header.key) for header in chosen.sort], rows)
     return LazyTable(chosen.columns, source, rows[: chosen.top])
@@ -119,11 +119,11 @@ def arranged(source: Source, rows: Ints, chosen: Choice) -> LazyTable:
 def write(
     tables: AnyTable | Sequence[AnyTable], options: argparse.Namespace, json_head: Mapping[str, object] | None = None
 ) -> None:
-    """Write one table or several as the options say, to standard output or to the file of -o.
+    """Write one table or several as the options say, to standard output or the file of -o.
 
-    json_head: first members of the JSON, the version among them; None: the version of all tables.
+    json_head: first members of the JSON, with the version; None: the version of all tables.
 
-    Raises UsageError for a format that needs a file or one table, InputError where the file cannot be written.
+    Raises UsageError for a format that needs a file or a single table, InputError if the file cannot be written.
     """
     several = [tables] if isinstance(tables, (Table, LazyTable)) else tables
     form, output = _format(options).with_head(json_head), getattr(options, "output", None)
@@ -142,7 +142,7 @@ def write(
 
 
 def _format(options: argparse.Namespace) -> Format:
-    """The format of --csv, -w or --format, of the suffix of -o, or the command's own."""
+    """The format by --csv, -w or --format, by the suffix of -o, or the command's default."""
     output = getattr(options, "output", None)
     if output is not None:
         from pyprof.tables.files import check_output
@@ -154,7 +154,7 @@ def _format(options: argparse.Namespace) -> Format:
     human = options.units == "human"
     safe = getattr(options, "csv_safe", False)
     if safe and (name or "csv") != "csv":
-        raise UsageError(f"--csv-safe is of CSV, not of {name}", "give --csv-safe alone")
+        raise UsageError("--csv-safe applies to CSV only", "give --csv-safe alone")
     name = "csv" if safe else name
     form = FORMATS[name or ("table" if human else options.default_format)]
     if form.binary and output is None:
@@ -165,23 +165,27 @@ def _format(options: argparse.Namespace) -> Format:
         form = form._replace(write=partial(write_aligned, width=options.width))
     if human and not form.for_people:
         raise UsageError(f"{name} is read by programs, which take numbers as they are", "leave out --units human")
-    return form._replace(write=partial(_write_human, write=form.write)) if human else form
+    if not human:
+        return form
+    from pyprof.tables.readable import readable
+
+    return form._replace(write=lambda table, stream: form.write(readable(table.whole()), stream))
 
 
 def on_terminal(options: argparse.Namespace) -> bool:
-    """Whether tables are written as a terminal shows them best, since nothing else was asked for."""
+    """Whether tables go to a terminal in its own layout, because no other was asked for."""
     asked = options.width is not None or options.format is not None or getattr(options, "output", None) is not None
     return not (options.csv or options.csv_safe or asked) and sys.stdout.isatty()
 
 
 def aligned(options: argparse.Namespace) -> bool:
-    """Whether the lines of tables are aligned, so that a tree can be drawn in them."""
+    """Whether tables are printed aligned, so a tree can be drawn in them."""
     human = options.units == "human" and options.format is None
     return options.width is not None or options.format == "table" or human or on_terminal(options)
 
 
 def say(lines: Iterable[str]) -> None:
-    """Print sentences, on a terminal broken between words."""
+    """Print sentences, wrapped on a terminal."""
     lines = map(visible, lines)
     if sys.stdout.isatty():
         import shutil
@@ -193,7 +197,7 @@ def say(lines: Iterable[str]) -> None:
 
 
 def show(table: AnyTable) -> None:
-    """Write all rows of a table to standard output as a terminal shows them best, for a command without options of tables."""
+    """Print all rows of a table in the layout for terminals, for a command without table options."""
     _write_terminal([table], argparse.Namespace(units=None, columns=None, top=len(table.rows)))
 
 
@@ -210,13 +214,7 @@ def _write_terminal(tables: Sequence[AnyTable], options: argparse.Namespace) -> 
     write_on(Screen(columns, rows, options.units != "raw", chosen, all_rows, command), tables, sys.stdout)
 
 
-def _write_human(table: AnyTable, stream: IO[str], write: Callable[[AnyTable, IO[str]], None]) -> None:
-    from pyprof.tables.readable import readable
-
-    write(readable(table.whole()), stream)
-
-
 def _inputs(options: argparse.Namespace) -> Sequence[str]:
-    """The files that a command reads, none of which it may write; `words` are those of a command with commands of its own."""
+    """The files that a command reads and must not overwrite; `words`: those of a command with subcommands."""
     given = getattr(options, "file", None) or getattr(options, "words", None) or []
     return [given] if isinstance(given, str) else given

@@ -1,6 +1,6 @@
-"""A table -> a Parquet file: whole numbers, fractions, texts and lists of texts under the columns' keys, null where unknown.
+"""A table -> a Parquet file: integers, floats, texts and lists of texts under the columns' keys, null for unknown.
 
-Units stand in the metadata of each field. Imported only for this format; raises ImportError where pyarrow is missing.
+Each field has its unit in the metadata. Imported only for this format; raises ImportError without pyarrow.
 """
 
 from __future__ import annotations
@@ -19,34 +19,33 @@ from pyprof.tables.table import AnyTable, Fractions, Header, Integers, PerPool, 
 
 
 def write(table: AnyTable, stream: BinaryIO) -> None:
-    """Write the rows in groups, so that the arrays of one group only are in memory at once."""
+    """Write the table one row group after another; only one is in memory at a time."""
     pools = [PerPool(_pool) for _ in table.headers]
     writer: Any = None
     try:
         for part in table.parts():
             if writer is None:
-                schema = _schema(part.headers, part.values)
+                schema = pa.schema(
+                    pa.field(h.key, _kind(column), metadata={"header": h.text, "unit": h.unit, "help": h.help})
+                    for h, column in zip(part.headers, part.values, strict=True)
+                )
                 writer = pq.ParquetWriter(stream, schema, compression="zstd", **_encodings(part.headers, part.values))
             arrays = [_array(values, pool) for values, pool in zip(part.values, pools, strict=True)]
-            del part  # before the next is made
             writer.write_batch(pa.record_batch(arrays, schema=schema))
-            del arrays
     finally:
         if writer is not None:
             writer.close()
 
 
-def _schema(headers: Sequence[Header], values: Sequence[Values]) -> Any:
-    return pa.schema(
-        pa.field(header.key, _kind(column), metadata={"header": header.text, "unit": header.unit, "help": header.help})
-        for header, column in zip(headers, values, strict=True)
-    )
-
-
 def _encodings(headers: Sequence[Header], values: Sequence[Values]) -> dict[str, Any]:
-    """How columns are stored, from some of their rows: whole numbers of which most are different as differences, all else as
-    places in a dictionary. Least and largest values are told of numbers."""
-    steady = [header.key for header, column in zip(headers, values, strict=True) if _mostly_different(column)]
+    """Encodings, chosen from the first rows: integers that mostly differ as deltas, everything else as dictionary codes.
+    Statistics only for numbers."""
+    steady = []
+    for header, column in zip(headers, values, strict=True):
+        if isinstance(column, Integers) and column.values.dtype != np.object_:
+            known = column.values[~column.unknown]
+            if 2 * len(distinct_values(known)) > len(known):
+                steady.append(header.key)
     paths = [
         header.key if _kind(column) != pa.list_(pa.string()) else f"{header.key}.list.element"
         for header, column in zip(headers, values, strict=True)
@@ -60,13 +59,6 @@ def _encodings(headers: Sequence[Header], values: Sequence[Values]) -> dict[str,
     }
 
 
-def _mostly_different(values: Values) -> bool:
-    if not isinstance(values, Integers) or values.values.dtype == np.object_:
-        return False
-    known = values.values[~values.unknown]
-    return 2 * len(distinct_values(known)) > len(known)
-
-
 def _kind(values: Values) -> Any:
     if isinstance(values, Integers):
         return pa.decimal128(38) if values.values.dtype == np.object_ else pa.int64()
@@ -76,9 +68,9 @@ def _kind(values: Values) -> Any:
 
 
 def _pool(values: Texts) -> tuple[Any, Array]:
-    """The distinct texts, or the lists of them, and for each code of the column which of these it is; of -1 the last, any.
+    """Distinct texts (or lists of them) as an Arrow array, and the position there of each code; -1 gets any.
 
-    Where a dictionary holds a text twice, Arrow writes every row's text out.
+    With a text twice in a dictionary, Arrow would write out the text of every row.
     """
     if values.lists is None:
         number: dict[str, int] = {}
@@ -90,7 +82,7 @@ def _pool(values: Texts) -> tuple[Any, Array]:
 
 
 def _sound(texts: Sequence[str]) -> Sequence[str]:
-    """The texts, `?` in place of what is no Unicode."""
+    """The texts, with `?` in place of lone surrogates."""
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:

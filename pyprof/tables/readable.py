@@ -1,12 +1,11 @@
-"""A table -> the same with its numbers as texts that people read: 1.24 ms for 1240000 under `Sil(ns)`.
+"""A table -> the table with numbers as people read them: 1.24 ms for 1240000 under `Sil(ns)`.
 
-A number has its own unit, but rates that of their column, so that they compare at a glance. Knows no column and no format.
+Each number has its own unit; rates keep the unit of their column, so that they compare at a glance.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from pyprof.tables.units import SCALED, parts
 
 
 def readable(table: Table) -> Table:
-    """The table with numbers as texts; moments as the time since `table.since`, exactly where that is not known."""
+    """The table with numbers as texts; moments as time since `table.since`, or unchanged if that is unknown."""
     made = [_column(header, values, table.since) for header, values in zip(table.headers, table.values, strict=True)]
     names = Counter(header.text for header, _ in made)
     headers = [h if names[h.text] == 1 or h.unit != "%" else h._replace(text=f"{h.text} %") for h, _ in made]  # Busy, Busy %
@@ -35,20 +34,16 @@ def _column(header: Header, values: Values, since: int | None) -> tuple[Header, 
         pool = [parts(number, "")[0] for number in numbers]
         return header, _texts(values, codes, pool, "na")
     else:
-        pool = _aligned([parts(number, header.unit) if number else ("0", "") for number in numbers])
+        pairs = [parts(number, header.unit) if number else ("0", "") for number in numbers]
+        longest = max((len(unit) for _, unit in pairs), default=0)
+        pool = [f"{number} {unit:{longest}}" for number, unit in pairs]  # units aligned
     width = max((len(text) - len(text.split(" ")[0]) for text in pool), default=0)
     text = header.text.removesuffix(f"({header.unit})")
     return header._replace(text=text), _texts(values, codes, pool, f"na{' ' * width}")
 
 
-def _aligned(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Numbers and units, the units one under the other."""
-    width = max((len(unit) for _, unit in pairs), default=0)
-    return [f"{number} {unit:{width}}" for number, unit in pairs]
-
-
 def _texts(values: Values, codes: AnyInts, pool: list[str], unknown: str) -> Texts:
-    """The texts of the rows; codes: of those that are known."""
+    """The texts of all rows; codes: of the known values."""
     rows = np.full(len(values.unknown), len(pool), np.int64)
     rows[~values.unknown] = codes.ravel()
     return Texts(rows, [*pool, unknown], right=True)

@@ -1,4 +1,4 @@
-"""A table -> what people hold in Python: Python objects, a DataFrame, HTML for a notebook. Knows no record."""
+"""A table -> Python objects, a DataFrame, or HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """A table that can be counted, iterated (each row a dict by column key, unknown is None) and shown in a notebook."""
+    """A table with a length, iteration (each row a dict by column key, None for unknown) and a view in notebooks."""
 
     @cached_property
     def _table(self) -> Table:
         raise NotImplementedError
 
     def _brief(self) -> Table:
-        """The rows and columns that a notebook shows."""
+        """The rows and columns to show in a notebook."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class Rows:
 
 
 def html(table: Table, caption: str) -> str:
-    """A table element with units that people read, every text escaped."""
+    """An HTML table with human units, every text escaped."""
     from html import escape
 
     brief = readable(table)
@@ -55,13 +55,13 @@ def html(table: Table, caption: str) -> str:
 
 
 def chosen(source: Source, columns: str, aliases: Mapping[str, str] | None = None) -> Table:
-    """The columns of a comma-separated list, or all. Raises UsageError for one that is not there."""
+    """The columns of a comma-separated list, or all. Raises UsageError for an unknown column."""
     headers = choose(columns, source.headers, aliases) if columns else source.headers
     return Table(headers, [source.of(header.key) for header in headers])
 
 
 def _python(values: Values) -> list[object]:
-    """A column as Python objects, None for unknown; a list for each value of a column of lists."""
+    """A column as Python objects: None for unknown, lists in a column of lists."""
     if isinstance(values, Texts):
         pool: list[object] = [*(values.pool if values.lists is None else map(list, values.lists)), None]
         return [pool[code] for code in values.codes.tolist()]

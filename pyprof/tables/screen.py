@@ -1,4 +1,4 @@
-"""The tables of a report -> one of them as the options choose, or all of them under their titles. Knows no report."""
+"""Options of reports with several tables: choose one with --table, or print all under their titles."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _OF_ONE_TABLE = [name for name, form in FORMATS.items() if not form.titled]
 
 
 def add_tables(parser: argparse.ArgumentParser, names: Iterable[str], file: bool = True) -> None:
-    """Declare --table and the options of all tables; file: whether -o names the file to write."""
-    parser.add_argument("--table", choices=list(names), help="this table alone, with all its rows")
+    """Declare --table and the table options; file: whether -o names the output file."""
+    parser.add_argument("--table", choices=list(names), help="only this table, with all its rows")
     add_output(parser, "table", file=file)
 
 
 def listed(values: Iterable[str | None]) -> Texts:
-    """One text a row; None is unknown."""
+    """A column of texts; None is unknown."""
     rows = list(values)
     pool = {text: code for code, text in enumerate(dict.fromkeys(rows))}
     return texts(np.array([pool[text] for text in rows], np.int64), list(pool))
 
 
 def joined(name: str, cells: Cells, title: str = "") -> Table:
-    """A table of these columns."""
+    """A table from headers and values."""
     return Table([header for header, _ in cells], [values for _, values in cells], name, title)
 
 
@@ -43,13 +43,13 @@ def selected(table: AnyTable, options: argparse.Namespace) -> LazyTable:
 
 
 def require_table(options: argparse.Namespace, names: Iterable[str], formats: Sequence[str] = _OF_ONE_TABLE) -> None:
-    """Raise UsageError where an option needs a single table and --table names none."""
+    """Raise UsageError if an option needs a single table and --table names none."""
     if options.table not in names and (option := one_table_option(options, formats)):
         raise UsageError(f"{option} takes one table", f"name it: --table {'|'.join(names)}")
 
 
 def one_table_option(options: argparse.Namespace, formats: Sequence[str] = _OF_ONE_TABLE) -> str:
-    """The first option given that needs a single table, empty where none does; formats: those that do."""
+    """The first given option that needs a single table, or ""; formats: the formats that need one."""
     given = {"-c": options.columns, "--where": options.where, "--sort": options.sort, "--csv": options.csv and "csv" in formats}
     given["--csv-safe"] = options.csv_safe and "csv" in formats
     given[f"--format {options.format}"] = options.format in formats

@@ -1,7 +1,7 @@
-"""Texts of a column -> texts of at most some width, of which those that were different stay different.
+"""Texts of a column -> texts of limited width; different texts stay different.
 
-What many share is what is left out: `model.encoder.layers.3.attn.qkv` and `model.encoder.layers.11.attn.qkv` become
-`mode…ayers.3.attn.qkv` and `mode…yers.11.attn.qkv`. Knows no column and no terminal.
+The part that many share is left out: `model.encoder.layers.3.attn.qkv` and `model.encoder.layers.11.attn.qkv` become
+`mode…ayers.3.attn.qkv` and `mode…yers.11.attn.qkv`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _MANY = 2_000  # distinct texts, above which only the ends of texts are looked a
 
 
 def shortened(texts: Iterable[str], width: int, gap: str = "…") -> dict[str, str]:
-    """What stands for each text in so many characters; gap: for what is left out.
+    """Map each text to a text of at most `width` characters; gap: marks an omission.
 
-    Distinct texts have distinct ones where the width allows it, at the worst by a number behind a `~`.
+    Distinct texts stay distinct if the width allows it, if need be by a number after `~`.
     """
     distinct = list(dict.fromkeys(texts))
     found = {text: text for text in distinct if len(text) <= width}
@@ -30,7 +30,7 @@ def shortened(texts: Iterable[str], width: int, gap: str = "…") -> dict[str, s
 
 
 def enough(texts: Iterable[str], least: int, gap: str = "…") -> int:
-    """The least width, from `least` on, in which distinct texts are told apart by what they are and not by a number."""
+    """The least width, at least `least`, in which distinct texts stay distinct without numbers."""
     distinct = list(dict.fromkeys(texts))
     low, high = least, max(map(len, distinct), default=least)
     if len(distinct) > _MANY or high <= low:
@@ -44,7 +44,7 @@ def enough(texts: Iterable[str], least: int, gap: str = "…") -> int:
 
 
 def _cut(texts: Sequence[str], width: int, gap: str) -> dict[str, str]:
-    """Without what all share, else without the middle; those that are then equal, around where they differ."""
+    """Cut out what all share, else the middle; texts that are then equal are cut around their differences."""
     if len(texts) == 1:
         return {texts[0]: _middle(texts[0], width, 3, gap)}
     if (shared := _around(texts, width, gap)) is not None:
@@ -64,7 +64,7 @@ def _cut(texts: Sequence[str], width: int, gap: str) -> dict[str, str]:
 
 
 def _middle(text: str, width: int, sixths: int, gap: str) -> str:
-    """A text without its middle; sixths: of what is kept, how much is its beginning."""
+    """A text without its middle; sixths: how much of the kept part is the beginning."""
     if len(text) <= width:
         return text
     kept = width - len(gap)
@@ -73,9 +73,9 @@ def _middle(text: str, width: int, sixths: int, gap: str) -> str:
 
 
 def _around(texts: Sequence[str], width: int, gap: str, cut: bool = False) -> dict[str, str] | None:
-    """Texts with as much of their common beginning and end as there is room for; None where what differs is too long.
+    """Texts with as much of their common beginning and end as fits; None if their differing parts are too long.
 
-    cut: what differs is cut as well.
+    cut: shorten the differing parts too.
     """
     before = _shared(texts)
     rests = [text[before:] for text in texts]
@@ -92,7 +92,7 @@ def _around(texts: Sequence[str], width: int, gap: str, cut: bool = False) -> di
 
 
 def _shared(texts: Sequence[str]) -> int:
-    """How many characters all begin with; numbers are not divided, so that 124 and 128 do not differ in 4 and 8."""
+    """Length of the common beginning; numbers are not split (124 and 128 do not become 4 and 8)."""
     first, last = min(texts), max(texts)
     alike = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     end = alike
@@ -102,7 +102,7 @@ def _shared(texts: Sequence[str]) -> int:
 
 
 def _wrapped(begin: str, core: str, end: str, width: int, gap: str) -> str:
-    """A core with what fits of what stands around it: the end whole where it can be, the beginning with what is left."""
+    """A core with as much around it as fits: first the whole end if possible, then the beginning."""
     room = width - len(core)
     if len(begin) + len(end) <= room:
         return begin + core + end
@@ -115,7 +115,7 @@ def _wrapped(begin: str, core: str, end: str, width: int, gap: str) -> str:
 
 
 def _told_apart(whole: dict[str, str], made: dict[str, str], width: int, gap: str) -> dict[str, str]:
-    """Numbers behind those that are still equal to another; whole: those that were not cut."""
+    """Append numbers to texts that are still equal to another; whole: texts that were not cut."""
     used = set(whole.values())
     for text, short in made.items():
         if text in whole:

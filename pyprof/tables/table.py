@@ -1,8 +1,7 @@
-"""What a table is made of: values with a mask of what is unknown, headers, and both together.
+"""Tables: columns of values with a mask of unknown ones, headers, and both together.
 
-Values are columns: whole numbers, fractions, texts (and lists of them) as codes into a pool. Long tables are computed in parts
-of their rows while they are written, for all columns together take many times the memory of what they are computed from.
-Neither the records or reports that they describe nor the formats that write them are known here.
+Values are integers, fractions, or texts (and lists of them) as codes into a pool. Long tables are computed in chunks of rows
+while they are written, because all columns together take many times the memory of their source.
 """
 
 from __future__ import annotations
@@ -15,31 +14,29 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.heap import trim
-from pyprof.arrays.spool import computed
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
 Rows: TypeAlias = Ints | slice
-PART_ROWS = 1 << 15  # of a table whose columns are computed while it is written
-AnyInts: TypeAlias = npt.NDArray[Any]  # integers of any width, or Python's own (object) where 64 bits do not hold a sum
+PART_ROWS = 1 << 15  # rows per chunk of a table that is computed while it is written
+AnyInts: TypeAlias = npt.NDArray[Any]  # integers of any width, or Python's own (object) for sums beyond 64 bits
 
 
 class Integers(NamedTuple):
-    """Whole numbers of any sign. unknown: the rows whose number means nothing."""
+    """Integers. unknown: mask of the rows whose value means nothing."""
 
     values: AnyInts
     unknown: Bools
 
     @classmethod
     def known(cls, values: AnyInts) -> Integers:
-        """Numbers that are all known."""
+        """Integers that are all known."""
         return cls(values, np.broadcast_to(np.False_, len(values)))
 
     @classmethod
     def from_zero(cls, values: AnyInts) -> Integers:
-        """Numbers from 0 on, in an array that marks what is unknown by a number below 0."""
-        return cls(values, computed(len(values), np.bool_, lambda part: values[part] < 0))
+        """Non-negative integers, from an array in which a negative number means unknown."""
+        return cls(values, values < 0)
 
     def take(self, rows: Rows) -> Integers:
         """These rows only."""
@@ -47,7 +44,7 @@ class Integers(NamedTuple):
 
 
 class Fractions(NamedTuple):
-    """Fractions. unknown: the rows whose number means nothing; digits: after the point, where they are printed."""
+    """Floats. unknown: mask of the rows whose value means nothing; digits: digits printed after the point."""
 
     values: Floats
     unknown: Bools
@@ -55,7 +52,7 @@ class Fractions(NamedTuple):
 
     @classmethod
     def not_nan(cls, values: Floats, digits: int = 2) -> Fractions:
-        """Fractions in an array that marks what is unknown by NaN."""
+        """Fractions from an array in which NaN means unknown."""
         return cls(values, np.isnan(values), digits)
 
     def take(self, rows: Rows) -> Fractions:
@@ -64,9 +61,9 @@ class Fractions(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Texts as codes into a pool of distinct ones; code -1 is unknown, which an empty text is not.
+    """Texts as codes into a pool; code -1 is unknown (an empty text is not).
 
-    lists: what each of the pool was joined from, for formats that hold lists; brief: what an aligned table prints instead;
+    lists: for each pool entry the list it was joined from, for formats with lists; brief: the short form for aligned tables;
     right: aligned like numbers.
     """
 
@@ -78,7 +75,7 @@ class Texts(NamedTuple):
 
     @property
     def unknown(self) -> Bools:
-        """The rows without a text."""
+        """Mask of the rows without a text."""
         return np.asarray(self.codes < 0, np.bool_)
 
     def take(self, rows: Rows) -> Texts:
@@ -90,13 +87,13 @@ Values: TypeAlias = Integers | Fractions | Texts
 
 
 class Header(NamedTuple):
-    """What a column is called and what it holds; how it is computed is not its business.
+    """Name and meaning of a column.
 
-    key: for -c and the keyed formats; text: above the column; unit: of its numbers (ns, B, FLOP, %, GB/s, ...); width: least
-    characters in a table of a given width; grow: takes what is left of the line there; empty: printed for an empty text.
+    key: for -c and keyed formats; text: above the column; unit: of its numbers (ns, B, FLOP, %, GB/s, ...); width: least
+    characters in a table of a given width; grow: takes spare room of the line; empty: printed for an empty text.
 
-    For people: moment: numbers are moments, of which the time since the table's first is read; share: of a whole, which has a
-    bar; detail: left out first where a screen is too narrow; good, bad: texts that are so.
+    For people: moment: points in time, shown relative to the table's first; share: of a whole, drawn as a bar; detail: first to
+    be left out on a narrow screen; good, bad: texts shown in green and red.
     """
 
     key: str
@@ -113,12 +110,12 @@ class Header(NamedTuple):
     bad: str = ""
 
     def shown(self, values: Values) -> Values:
-        """The values as they are printed: empty texts as this column prints them."""
+        """The values as printed: empty texts replaced by this column's `empty`."""
         return Texts(values.codes, [text or self.empty for text in values.pool]) if isinstance(values, Texts) else values
 
 
 class Source(Protocol):
-    """Columns that can be chosen by key, whether they are computed already or not."""
+    """Columns by key, computed already or not."""
 
     @property
     def headers(self) -> Sequence[Header]: ...
@@ -131,8 +128,8 @@ class Source(Protocol):
 
 
 class Table(NamedTuple):
-    """Columns of equal length. name: of the table where a format names it; title: a line above it where people read it; since:
-    what moments are counted from for them, in the unit of these; most: rows on a screen of several tables, 0 as many as fit."""
+    """Columns of equal length. name: used by formats that name tables; title: a line above it for people; since: origin of
+    moments for people, in their unit; most: rows shown if several tables share a screen, 0 as many as fit."""
 
     headers: Sequence[Header]
     values: Sequence[Values]
@@ -168,7 +165,7 @@ class Table(NamedTuple):
 
 
 class LazyTable(NamedTuple):
-    """Columns and rows of a source, which are computed when the table is written."""
+    """Columns and rows of a source, computed when the table is written."""
 
     headers: Sequence[Header]
     source: Source
@@ -179,21 +176,16 @@ class LazyTable(NamedTuple):
     most: int = 0
 
     def first(self, count: int) -> Table:
-        """The first rows, for which nothing is computed of others where they are few."""
+        """The first rows; only these are computed if they are few."""
         chosen = self._replace(rows=self.rows[:count])
         return next(chosen.parts()) if count <= PART_ROWS else chosen.whole()
 
     def parts(self) -> Iterator[Table]:
-        """Some rows after others, never none; all at once where they are in an order of their own, which scatters a part's."""
+        """Chunks of rows, at least one; all rows at once if they are not ascending, since chunks would be scattered."""
         size = PART_ROWS if (self.rows[1:] > self.rows[:-1]).all() else len(self.rows)
         for start in range(0, max(len(self.rows), 1), size):
             part = self.source.take(self.rows[start : start + size])
-            values = [*map(part.of, map(attrgetter("key"), self.headers))]
-            del part
-            if start == 0:
-                trim()  # what has been computed of all rows for the first of them
-            yield Table(self.headers, values, *self[3:])
-            del values  # before the next are made
+            yield Table(self.headers, [part.of(header.key) for header in self.headers], *self[3:])
 
     def whole(self) -> Table:
         """All rows at once."""
@@ -206,7 +198,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(eq=False, repr=False)
 class PerPool(Generic[_Made]):
-    """What is made of the distinct texts of a column, once for all parts of a table that share them."""
+    """Something made from the distinct texts of a column, once for all chunks that share the pool."""
 
     make: Callable[[Texts], _Made]
     last: tuple[Sequence[str], _Made] | None = None
@@ -218,7 +210,7 @@ class PerPool(Generic[_Made]):
 
 
 class Keyed(Protocol):
-    """Whatever can be chosen by a key: a header, a column."""
+    """Anything with a key: a header, a column."""
 
     @property
     def key(self) -> str: ...
@@ -228,13 +220,13 @@ _Keyed = TypeVar("_Keyed", bound=Keyed)
 
 
 SAME = {"sil": "time", "time": "sil"}
-"""Keys of one thing that another table calls otherwise: rows have `sil`, groups and trees `time`; either is understood."""
+"""Two keys for one thing: rows have `sil`, groups and trees `time`; either is understood."""
 
 
 def choose(keys: str, among: Sequence[_Keyed], aliases: Mapping[str, str] | None = None) -> list[_Keyed]:
-    """The columns of a comma list, in its order. aliases: other names of keys.
+    """The columns of a comma-separated list, in its order. aliases: other names of keys.
 
-    Raises UsageError for an unknown column, with the nearest that exists, and where none is named.
+    Raises UsageError for an unknown column, suggesting the nearest, and for an empty list.
     """
     by_key = dict(zip(map(attrgetter("key"), among), among, strict=True))
     chosen = []
@@ -256,7 +248,7 @@ def choose(keys: str, among: Sequence[_Keyed], aliases: Mapping[str, str] | None
 
 
 def texts(codes: AnyInts, pool: Sequence[str | None]) -> Texts:
-    """Texts out of a pool in which None is unknown."""
+    """Texts from codes and a pool in which None means unknown."""
     if None not in pool:
         return Texts(codes, [text or "" for text in pool])
     code = np.array([*(-1 if text is None else number for number, text in enumerate(pool)), -1], np.int64)
@@ -264,7 +256,7 @@ def texts(codes: AnyInts, pool: Sequence[str | None]) -> Texts:
 
 
 def printed(values: Values, unknown: str = "na") -> list[str]:
-    """Every value of a column as text; unknown: the text of what is unknown."""
+    """Every value of a column as text; unknown: the text of unknown values."""
     if isinstance(values, Texts):
         pool = [*values.pool, unknown]
         return [pool[code] for code in values.codes.tolist()]
@@ -274,7 +266,7 @@ def printed(values: Values, unknown: str = "na") -> list[str]:
 
 
 def coded(values: Values) -> tuple[Ints, list[str]]:
-    """What a column prints: codes into distinct texts in order. What is unknown is the last code, equal to no text."""
+    """The printed values of a column as codes into sorted distinct texts; unknown gets the code after the last."""
     if isinstance(values, Texts):
         used, inverse = np.unique(values.codes, return_inverse=True)
         found = printed(values._replace(codes=used))
@@ -288,7 +280,7 @@ def coded(values: Values) -> tuple[Ints, list[str]]:
 
 
 def sort_key(values: Values) -> Floats | Ints:
-    """Numbers whose ascending order is largest first for numbers and alphabetical for texts; the unknown last."""
+    """Sort keys: ascending order is largest first for numbers, alphabetical for texts, unknown last."""
     if isinstance(values, Texts):
         found = values.pool
         order = {text: rank for rank, text in enumerate(sorted(set(found)))}  # equal texts tie, however they are pooled

@@ -1,7 +1,7 @@
-"""A table -> a terminal: fitted to its width, its first rows where it is longer than the screen, bars for shares, few colours.
+"""A table -> a terminal: fitted to its width, cut to the screen's rows, with bars for shares and few colours.
 
-What is unknown, nothing or does not apply is dim, what a column calls good is green, bad is red. Texts are printed as they are:
-nothing in them is markup or steers the terminal. Imported only where a table is written to one, for rich takes time to import.
+Unknown, zero and not applicable are dim; `Header.good` is green, `bad` is red. Texts are never interpreted as markup or as
+control characters. Imported only for output to a terminal, because importing rich takes time.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from rich.text import Text
 
 from pyprof.tables.readable import readable
 from pyprof.tables.shorten import enough, shortened
-from pyprof.tables.table import AnyTable, Header, Table, Texts, Values, printed
+from pyprof.tables.table import AnyTable, Header, Table, Texts, printed
 from pyprof.tables.units import bar
 from pyprof.visible import one_line
 
 _BAR = 10  # characters
 _LEAST_BAR = 4
-_ROOMY = 24  # characters that a text may claim before columns are left out for want of room
-_READABLE = 16  # and has before anything has a bar
-_HEADER = 6  # of the name of a column of texts
-_NARROW = 8  # and what it has even so
+_ROOMY = 24  # characters that a text may claim before columns are left out
+_READABLE = 16  # and gets before anything has a bar
+_HEADER = 6  # characters of the header of a text column
+_NARROW = 8  # and what it gets in any case
 _ROWS = ("--top N", "--csv")  # how to get more of them
 _NOTHING = ("na", "-", "0")
 
 
 class Screen(NamedTuple):
-    """Where a table goes and what was asked for. columns, rows: of the terminal; all_rows: the user chose how many; chosen: and
-    which columns; human: units that people read; command: as typed, to name what shows more."""
+    """The terminal and the options. columns, rows: its size; all_rows: the user chose the number of rows; chosen: and the
+    columns; human: human units; command: as typed, to tell how to see more."""
 
     columns: int
     rows: int
@@ -45,9 +45,8 @@ class Screen(NamedTuple):
 
 @dataclass(eq=False)
 class _Column:
-    """A column as it is drawn. readable: width that it has before others have bars; natural: in which
-    nothing is cut; apart: in which distinct texts are told apart; least:
-    below which it is rather left out; bars: shares of rows, if it has any; width, bar: those that it got."""
+    """A column as it is drawn. Widths: readable: granted before others get bars; natural: nothing is cut; apart: distinct texts
+    stay distinct; least: below it the column is left out; width, bar: granted. bars: shares of rows, if any."""
 
     header: Header
     cells: list[str]
@@ -63,7 +62,7 @@ class _Column:
 
 
 def write_on(screen: Screen, tables: Sequence[AnyTable], stream: IO[str]) -> None:
-    """Write what fits of the rows and columns of each table, what was left out, and how to get it."""
+    """Print the rows and columns of each table that fit, what was left out, and how to see it."""
     # In a notebook rich would write to its output instead of the stream, and colour every text, for Jupyter sets FORCE_COLOR.
     colours: Literal["auto"] | None = "auto" if stream.isatty() else None
     console = Console(
@@ -88,7 +87,7 @@ def write_on(screen: Screen, tables: Sequence[AnyTable], stream: IO[str]) -> Non
 
 
 def _drawn(table: AnyTable, screen: Screen, plain: bool) -> tuple[Iterator[Text], int, list[str]]:
-    """The lines of a table; how many rows and which columns they do not show."""
+    """The lines of a table, the number of hidden rows, and the hidden columns."""
     count = len(table.rows)
     shown = table.first(count if screen.all_rows else table.most or max(screen.rows - 7, 10))
     columns = _columns(shown, screen.human, ".." if plain else "…")
@@ -103,7 +102,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _command(screen: Screen, table: str = "") -> list[str]:
-    """The command that shows all rows and columns, where it is known; table: the option that it needs for one of several."""
+    """The command that shows all rows and columns, if known; table: its option to choose one of several tables."""
     units = "--units human" if screen.human else "--format table"
     return [f"{screen.command}{table} {units} | less -S"] if screen.command else []
 
@@ -120,13 +119,18 @@ def _encodes(stream: IO[str], text: str) -> bool:
 
 
 def _columns(shown: Table, human: bool, gap: str) -> list[_Column]:
-    """The columns of the rows that are shown."""
+    """The columns to draw, with the widths they would like."""
     fields = readable(shown) if human else shown
     made: list[_Column] = []
     for header, values, numbers in zip(fields.headers, fields.values, shown.values, strict=True):
         right = not isinstance(numbers, Texts) or numbers.right
-        least = _READABLE if made else 2 * _READABLE  # texts of the first column name the rows
-        column = _Column(header, _cells(header, values), right, _shares(header, numbers), least)
+        least = _READABLE if made else 2 * _READABLE  # the first column names the rows
+        if isinstance(values, Texts) and not values.right:
+            values = Texts(values.codes, [one_line(text) or header.empty for text in values.brief or values.pool])
+        shares = None
+        if header.share and not isinstance(numbers, Texts):
+            shares = np.nan_to_num(np.where(numbers.unknown, 0, numbers.values.astype(np.float64) / 100)).tolist()
+        column = _Column(header, printed(values), right, shares, least)
         longest = max(map(cell_len, {*column.cells, ""}))
         column.natural = max(cell_len(header.text), longest)
         column.least = column.apart = column.natural
@@ -139,24 +143,9 @@ def _columns(shown: Table, human: bool, gap: str) -> list[_Column]:
     return made
 
 
-def _cells(header: Header, values: Values) -> list[str]:
-    if not isinstance(values, Texts) or values.right:
-        return printed(values)
-    pool = values.pool if values.brief is None else values.brief
-    return printed(Texts(values.codes, [one_line(text) or header.empty for text in pool]))
-
-
-def _shares(header: Header, values: Values) -> list[float] | None:
-    if not header.share or isinstance(values, Texts):
-        return None
-    shares = np.where(values.unknown, 0, values.values.astype(np.float64) / 100)
-    found: list[float] = np.nan_to_num(shares).tolist()
-    return found
-
-
 def _kept(columns: Sequence[_Column], screen: Screen) -> list[_Column]:
-    """The columns for which there is room. Where texts would be cut much, those leave that say nothing, and details; where they
-    would say nothing any more, the last ones; of columns that the user named only these."""
+    """The columns that fit. If texts would be cut much, columns of nothing but zeros or unknowns and details go first; if that
+    is not enough, columns from the last on. Of columns that the user named only the latter go."""
     kept, from_last = list(columns), columns[::-1]
     if not screen.chosen:
         for column in [*(c for c in from_last if c.says_nothing), *(c for c in from_last if c.header.detail)]:
@@ -169,7 +158,7 @@ def _kept(columns: Sequence[_Column], screen: Screen) -> list[_Column]:
 
 
 def _give_room(columns: Sequence[_Column], width: int) -> int:
-    """Widths: the least, what tells texts apart, what makes them readable, bars, longer texts, a second blank between columns.
+    """Grant widths in turn: the least, telling texts apart, readable, bars, longer texts, a second blank between columns.
 
     Returns the number of blanks between columns.
     """
@@ -190,7 +179,7 @@ def _give_room(columns: Sequence[_Column], width: int) -> int:
 
 
 def _grow(columns: Sequence[_Column], left: int, to: Sequence[int]) -> int:
-    """Share what is left of the width, those first that need least; returns what remains."""
+    """Share the spare width, columns that need least first; returns what remains."""
     waiting = sorted(zip(to, columns, strict=True), key=lambda one: one[0] - one[1].width)
     for number, (most, column) in enumerate(waiting):
         more = max(min(left // (len(waiting) - number), most - column.width), 0)
@@ -218,22 +207,17 @@ def _lines(title: str, columns: Sequence[_Column], between: str, width: int, pla
 
 
 def _cells_of(column: _Column, plain: bool) -> Iterator[Text]:
-    """The header and the cells of a column, as wide as it is."""
+    """The header and cells of a column at its width."""
     yield _cell(column, column.header.text, "bold")
     short = {} if column.right else shortened(column.cells, column.width, ".." if plain else "…")
     bars = column.bars or [0.0] * len(column.cells)
     for cell, share in zip(column.cells, bars, strict=True):
-        yield _cell(column, short.get(cell, cell), _style(column.header, cell.strip()), bar(share, column.bar, plain))
+        text, header = cell.strip(), column.header
+        judged = "green" if text and text == header.good else "red" if text and text == header.bad else ""
+        style = judged or ("dim" if text in _NOTHING else "")
+        yield _cell(column, short.get(cell, cell), style, bar(share, column.bar, plain))
 
 
 def _cell(column: _Column, text: str, style: str, drawn: str = "") -> Text:
     padded = " " * (column.width - cell_len(text)) + text if column.right else set_cell_size(text, column.width)
     return Text.assemble((padded, style), (f" {drawn:{column.bar}}" if column.bar else "", "cyan"))
-
-
-def _style(header: Header, text: str) -> str:
-    if text and text == header.good:
-        return "green"
-    if text and text == header.bad:
-        return "red"
-    return "dim" if text in _NOTHING else ""

@@ -1,6 +1,6 @@
-"""Numbers in their units -> texts that people read (1.24 ms, 9.30 GFLOP, 412 GB/s, 44.4 %), and shares -> bars.
+"""Numbers with units -> human texts (1.24 ms, 9.30 GFLOP, 412 GB/s, 44.4 %), and shares -> bars.
 
-`--where` reads these texts back. Knows no column, no table and no terminal.
+`--where` reads these texts back.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def human(value: float | None, unit: str) -> str:
-    """A number with three digits and the prefix that suits it: `human(1_240_000, "ns")` is `1.24 ms`.
+    """A number with three digits and a fitting prefix: `human(1_240_000, "ns")` is `1.24 ms`.
 
-    unit: what `value` is given in, as `Header.unit` says it: s, B, FLOP, B/s, FLOP/s with or without a prefix; others (%,
-    ticks, FLOP/B) keep theirs; empty: a bare number. What is no number (None, NaN) is `na`.
+    unit: unit of `value` as in `Header.unit`: s, B, FLOP, B/s, FLOP/s with or without a prefix; other units (%, ticks,
+    FLOP/B) are kept; empty: a bare number. None and NaN give `na`.
     """
     return " ".join(parts(value, unit)).rstrip()
 
 
 def parts(value: float | None, unit: str) -> tuple[str, str]:
-    """The number and the unit of `human`."""
+    """As `human`, number and unit apart."""
     if value is None or math.isnan(value):
         return "na", ""
     if not math.isfinite(value):
@@ -45,7 +45,7 @@ def parts(value: float | None, unit: str) -> tuple[str, str]:
 
 
 def _digits(number: float) -> str:
-    """Three digits, or all of those before the point; whole numbers without any after it."""
+    """Three digits, or all before the point; integers without decimals."""
     if isinstance(number, int) or not number:
         return f"{number:.0f}"
     if 0 < number < 0.0005:
@@ -55,9 +55,9 @@ def _digits(number: float) -> str:
 
 
 def bar(share: float, width: int, ascii_only: bool = False) -> str:
-    """A bar of at most `width` characters for a share from 0 to 1, not padded; ascii_only: of `#`.
+    """A bar of at most `width` characters for a share from 0 to 1, not padded; ascii_only: made of `#`.
 
-    What is more than nothing is seen: it gets an eighth of a character, or one `#`.
+    Any share above 0 is visible: at least an eighth of a character, or one `#`.
     """
     if not share > 0:
         return ""

@@ -1,7 +1,7 @@
-"""`--where` -> the rows that it leaves: `sil>50us,op=*mm,layer=*.attn.*,flops>=1e9,dir!=bprop`. Knows no column by name.
+"""`--where` -> the matching rows: `sil>50us,op=*mm,layer=*.attn.*,flops>=1e9,dir!=bprop`.
 
-A text is equal, or matches where it holds `*` or `?` and no value is written exactly so. A number may have a unit or a prefix
-(50us, 1.5MB, 2G). What is unknown equals `na`, and no comparison holds for it.
+Texts are compared exactly; `*` and `?` match if no value equals the text itself. A number may have a unit or a prefix (50us,
+1.5MB, 2G). Unknown equals `na` and meets no other comparison.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*([^\d\s
 
 
 class Condition(NamedTuple):
-    """A column, one of = != > >= < <=, and what is compared with it."""
+    """A column, an operator (= != > >= < <=) and the value to compare with."""
 
     header: Header
     operator: str
@@ -41,11 +41,11 @@ class Condition(NamedTuple):
 
 
 def conditions(text: str, headers: Sequence[Header], aliases: Mapping[str, str]) -> list[Condition]:
-    """The conditions of a comma list. A comma ends a value where a column and an operator follow, for values hold commas too.
+    """Parse a comma-separated list. Values may contain commas: one ends a value only if a column and an operator follow.
 
-    Raises UsageError for what is no condition and for an unknown column.
+    Raises UsageError for anything that is no condition, and for an unknown column.
     """
-    # Keys of one letter (m, n, k) only as they are written, for params hold `M=64,N=8`.
+    # Keys of one letter (m, n, k) are case-sensitive, since params contain `M=64,N=8`.
     keys = sorted((*(header.key for header in headers), *aliases, *SAME), key=len, reverse=True)
     long, short = ("|".join(re.escape(key) for key in keys if (len(key) > 1) == wanted) for wanted in (True, False))
     found = []
@@ -58,10 +58,10 @@ def conditions(text: str, headers: Sequence[Header], aliases: Mapping[str, str])
 
 
 def matching(source: Source, rows: Ints, wanted: Sequence[Condition]) -> Ints:
-    """Those of the rows for which every condition holds.
+    """The rows that meet every condition.
 
-    Raises UsageError for a bad number or unit, an order of texts, and a value that no row has with a stray comma or
-    comparison in it.
+    Raises UsageError for a bad number or unit, for < or > on texts, and for a value that no row has and that contains a stray
+    comma or comparison.
     """
     for condition in wanted:
         values = source.of(condition.header.key)
@@ -77,8 +77,8 @@ def _holds(condition: Condition, values: Values) -> Bools:
     if sign in _ORDER:
         if not isinstance(values, (Integers, Fractions)):
             raise UsageError(
-                f"--where: {header.key} holds texts, which {sign} does not compare",
-                f"use {header.key}=... or !=; --where chooses rows before they are grouped, not groups by their columns",
+                f"--where: {header.key} is text, which {sign} cannot compare",
+                f"use {header.key}=... or !=; --where filters rows before grouping, not groups",
             )
         return np.asarray(_ORDER[sign](values.values, _number(value, header)) & ~values.unknown, np.bool_)
     equal = _equal(header, values, value)
@@ -86,7 +86,7 @@ def _holds(condition: Condition, values: Values) -> Bools:
 
 
 def _equal(header: Header, values: Values, value: str) -> Bools:
-    """The rows that print this text, or match it, or have this number."""
+    """Mask of the rows that print this text, match it, or have this number."""
     codes, pool = coded(header.shown(values))
     texts = [*pool, "na"]
     among = np.array([text == value for text in texts], np.bool_)
@@ -100,20 +100,20 @@ def _equal(header: Header, values: Values, value: str) -> Bools:
 
 
 def _number(text: str, header: Header) -> int | float:
-    """The number in the unit of the column."""
+    """Parse a number into the unit of the column."""
     found = _NUMBER.fullmatch(text.strip())
     scale = _scale(found[2] or "", header.unit) if found is not None else None
     if found is None or scale is None:
         unit = f" with a unit such as {header.unit}" if header.unit else ""
         raise UsageError(f"--where: {header.key} is compared with a number{unit}, not {text!r}", _HINT)
     number = Fraction(found[1]) * scale
-    if abs(number) > _LARGEST:  # of what a float holds, and beyond every value
+    if abs(number) > _LARGEST:  # beyond every float
         return math.inf if number > 0 else -math.inf
     return number.numerator if number.denominator == 1 else float(number)
 
 
 def _scale(unit: str, of: str) -> Fraction | None:
-    """How many of the column's unit one of this unit is, None where the two measure different things."""
+    """Factor from this unit to the column's, None if they measure different things."""
     if unit in ("", of):
         return Fraction(1)
     given, own = _UNIT.fullmatch(unit), _UNIT.fullmatch(of)
@@ -130,7 +130,7 @@ def _size(unit: re.Match[str]) -> Fraction:
 
 
 def _explain(condition: Condition, values: Values, source: Source) -> None:
-    """No row is left: refuse a misspelt condition, else say what was perhaps meant."""
+    """No row is left: reject a misspelt condition, else suggest what was meant."""
     header, _, value = condition
     texts = coded(header.shown(values))[1]
     if value in texts:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.arrays import spool
-from pyprof.loading import load, load_capture
+from pyprof.loading import load_capture
 from pyprof.prof.cost import cost_records
 from tests.tiny import Nsys
 
@@ -83,15 +82,3 @@ def test_without_a_word_of_gradients_a_whole_backward_on_a_cpu_is_unknown(captur
     costs = cost_records(records)
     (row,) = (at for at, code in enumerate(records["own"].tolist()) if records.calls[code].op == "convolution_backward")
     assert costs.matmul_flops[row] == -1 and "convolution_backward: output_mask not recorded" in costs.reasons
-
-
-@pytest.mark.parametrize("name", ["kineto/v100_resnet50_2021.json.gz", "kineto/a100_train_stacks.json.gz"])
-def test_backwards_settled_some_at_a_time_cost_the_same(name: str, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = load(str(captures / name))
-    whole = cost_records(records)
-    assert (whole.matmul_flops[records["fwd_instance"] >= 0] > 0).any()
-    monkeypatch.setattr(spool, "PIECE_ROWS", 29)
-    some = cost_records(records)
-    for column in ("matmul_flops", "vector_flops", "bytes"):
-        assert (getattr(some, column) == getattr(whole, column)).all()
-    assert [some.problems[code] for code in some.problem] == [whole.problems[code] for code in whole.problem]

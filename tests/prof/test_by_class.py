@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.arrays import spool
 from pyprof.loading import load_capture
-from pyprof.parse.records.classes import ALIKE
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import frame as module
-from pyprof.prof.frame import Frame, Part
+from pyprof.prof.frame import Frame
 from pyprof.report.utilisation import _Cells
 from tests.tiny import Nsys
 
@@ -34,23 +32,20 @@ def _frame(path: Path) -> Frame:
     return Frame(load_capture(n.write(path / "net.sqlite")))
 
 
-@pytest.mark.parametrize("pieces", [7, 1 << 18])
+@pytest.mark.parametrize("part_rows", [7, 1 << 18])
 def test_the_roofline_of_each_record_is_that_of_its_class_or_its_own(
-    tmp_path: Path, pieces: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, part_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "PIECE_ROWS", pieces)
-    monkeypatch.setattr(module, "PART_ROWS", pieces)
+    monkeypatch.setattr(module, "PART_ROWS", part_rows)
     frame = _frame(tmp_path)
     rows = np.arange(len(frame.records))
-    for whole, single in zip(frame.roofline, Part(frame, rows).roofline, strict=True):
+    for whole, single in zip(frame.roofline, frame.take(rows).roofline, strict=True):
         np.testing.assert_array_equal(whole, single)
     assert 0 < len(frame._unlike_their_class) < len(rows)
     assert (frame.verdicts[0] == frame.class_verdicts[0][frame.classes.code]).all()
 
 
-@pytest.mark.parametrize("pieces", [7, 1 << 18])
-def test_cells_hold_each_record_once(tmp_path: Path, pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "PIECE_ROWS", pieces)
+def test_cells_hold_each_record_once(tmp_path: Path) -> None:
     frame = _frame(tmp_path)
     rows = np.flatnonzero(frame.records["kind"] == ActivityKind.KERNEL)[1:]
     cells = _Cells.of(frame, rows)
@@ -63,20 +58,6 @@ def test_cells_hold_each_record_once(tmp_path: Path, pieces: int, monkeypatch: p
     assert cells.time_ns.tolist() == [time[key] for key in found]
     assert cells.number.tolist() == [keys.count(key) for key in found]
     assert cells.first.tolist() == [keys.index(key) for key in found]
-
-
-def test_columns_of_classes_are_those_of_the_file(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
-    from pyprof.parse.records.parquet import read, write
-
-    write(_frame(tmp_path).records, tmp_path / "net.parquet")
-    frame, fresh = Frame(read(tmp_path / "net.parquet")), read(tmp_path / "net.parquet")
-    assert len(frame.classes)
-    some = np.array([5, 1, 7])
-    for name in ALIKE:
-        assert (frame.records.of_rows(name, some) == fresh[name][some]).all()
-        assert (frame.records.of_rows(name, slice(2, 9)) == fresh[name][2:9]).all()
-        assert (frame.records[name] == fresh[name]).all()
 
 
 def test_a_column_of_one_value_takes_no_room_and_one_that_changes_is_whole(

@@ -47,7 +47,9 @@ def test_kernel_time_with_a_cost(captures: Path, name: str) -> None:
     moved = 100 * time[costs.bytes >= 0].sum() / time.sum()
     assert flops >= LEAST[name][0] and moved >= LEAST[name][1], (flops, moved, costs.reasons)
     assert time.sum() > 0.4 * records["dur_ns"][kernel].sum()  # the rest says nothing of its shapes
-    assert not (shaped & costs.main & (costs.bytes == 0)).any()  # what does an op's main work moves something
+    assert not (
+        shaped & costs.of("main", slice(None)) & (costs.bytes == 0)
+    ).any()  # what does an op's main work moves something
 
 
 def test_collectives_take_their_sizes_from_nccls_annotation(captures: Path) -> None:
@@ -82,8 +84,8 @@ def test_the_type_of_a_list_comes_from_the_kernels_template_and_is_marked(captur
     records = infer(load_capture(captures / "kineto/h100_vit.json.gz"))
     costs = cost_records(records)
     joined = np.array([call.op == "cat" for call in records.calls] + [False], np.bool_)[records["own"]]
-    assert joined.sum() == 1 and costs.inferred.tolist() == joined.tolist()
+    assert joined.sum() == 1 and costs.of("inferred", slice(None)).tolist() == joined.tolist()
     tokens = [t for code in records["own"][joined].tolist() for t in records.calls[code].tensors]
     # The class token is one row, expanded to the batch; all that is joined is written.
     assert costs.bytes[joined].tolist() == [2 * (sum(t.stored for t in tokens) + sum(t.numel for t in tokens))]
-    assert (costs.at_least < 0).all()
+    assert (costs.of("at_least", slice(None)) < 0).all()

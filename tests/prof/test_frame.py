@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pyprof.cli import main
 from pyprof.loading import load_capture
+from pyprof.opcall import OpCall
 from pyprof.parse.records.netdict.original import legacy_view
+from pyprof.parse.records.records import Records
 from pyprof.prof import frame
 from pyprof.prof.columns import COLUMNS, HEADERS
-from pyprof.prof.frame import Frame
+from pyprof.prof.frame import Frame, frame_around
 from pyprof.tables import formats, table
 from pyprof.tables.table import Table, printed
 
@@ -62,3 +65,20 @@ def test_tables_of_many_parts_are_those_of_one(
                 assert main(["prof", str(file), "-c", columns, "--format", form, "-o", str(out), *more]) == 0
                 written.append(out.read_bytes())
     assert written[:6] == written[6:] and written[0] == written[3] and written[0] != written[1] != written[2]
+
+
+def test_all_of_an_op_its_forward_and_its_backward() -> None:
+    own, forward = [0, 1, 0, -1, 9, 2, 3, -1, 4, 5, 10**13, 4], [-1, -1, -1, -1, -1, 0, 1, -1, 2, 9, -1, 2]
+    columns = {"kind": np.zeros(12, np.int8), "instance": np.array(own), "fwd_instance": np.array(forward)}
+    records = Records(columns, seq_offsets=np.zeros(13, np.int64))
+
+    def kept(inside: list[int]) -> list[int]:
+        frame, rows = frame_around(records, np.ones(12, np.bool_), np.array(inside, np.int64))
+        assert frame.numbers[rows].tolist() == inside
+        return frame.numbers.tolist()
+
+    # Instance 4 is the backward of 2, which is that of 0.
+    assert kept([0]) == kept([8]) == [0, 2, 5, 8, 11]
+    assert kept([1, 3]) == [1, 3, 6] and kept([7, 10]) == [7, 10] and kept([]) == []
+    records.calls = [OpCall("fbgemm", "split_embedding_codegen_lookup_sgd_function")]
+    assert kept([0]) == [*range(12)]  # look-ups are paired by their order

@@ -10,8 +10,7 @@ import pytest
 from pyprof.loading import load, load_capture
 from pyprof.parse.records.records import Records
 from pyprof.prof.columns import COLUMNS
-from pyprof.prof.frame import Frame
-from pyprof.prof.waiting import waited_for_launch
+from pyprof.prof.frame import Frame, waited_for_launch
 from tests.tiny import Nsys, tid
 
 CAPTURES = (

@@ -17,7 +17,6 @@ from pyprof.tables.formats import write_csv, write_jsonl, write_plain
 from pyprof.tables.table import Fractions, Integers, Table, Texts, Values, printed
 
 rowtext = pytest.importorskip("pyprof.tables.rowtext", reason="pyarrow is not installed")
-rowkinds = pytest.importorskip("pyprof.tables.rowkinds", reason="pyarrow is not installed")
 
 # Near half of the last digit, where rounding the product would go another way than rounding the number.
 _HALVES = st.integers(-(10**9), 10**9).map(lambda n: math.nextafter(n / 2000, n % 7 - 3))
@@ -26,7 +25,7 @@ _FLOATS = st.lists(st.one_of(st.floats(), _HALVES, st.integers(0, 10**7).map(lam
 
 def _made(values: list[Values], separator: str = ",", end: str = "\r\n") -> str:
     around = ["", *[separator] * (len(values) - 1), end]
-    return b"".join(rowtext.Rows(around, "na").text(values)).decode()
+    return b"".join(rowtext.RowTexts(around, "na").text(values)).decode()
 
 
 def _joined(values: list[Values], separator: str = ",", end: str = "\r\n") -> str:
@@ -96,14 +95,14 @@ def test_columns_that_say_the_same_in_many_rows(kinds: list[str], rows: int, few
 
 
 def test_rows_that_are_mixed_to_one_number_stay_different(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rowkinds, "_FACTOR", np.int64(1))  # 1 and 2 are as 2 and 1
+    monkeypatch.setattr(rowtext, "_FACTOR", np.int64(1))  # 1 and 2 are as 2 and 1
     first = np.arange(400) % 2
     values: list[Values] = [Integers.known(first), Integers.known(1 - first), Integers.known(first * 0 + 5)]
     assert _made(values) == _joined(values)
 
 
 def test_kinds_are_of_fewer_columns_where_later_rows_differ_more() -> None:
-    chosen = rowkinds.Chosen()
+    chosen = rowtext.KindColumns()
     steady, later = np.zeros(400, np.int64), np.arange(400)
     assert chosen.kinds([Integers.known(steady), Integers.known(steady)]).columns == [0, 1]
     assert chosen.kinds([Integers.known(steady), Integers.known(later)]).columns == [0]

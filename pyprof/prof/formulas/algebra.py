@@ -1,4 +1,4 @@
-"""What torch makes of shapes and dtypes: broadcasting, promotion, output sizes, stored bytes, for formulas to be written with.
+"""Shapes and dtypes as torch computes them: broadcasting, promotion, output sizes, stored bytes; for use in formulas.
 
 No torch here; the promotion rules are torch's and are tested against torch.result_type.
 """
@@ -123,7 +123,7 @@ def _cells(tensor: TensorSpec) -> int:
 
 
 def gathered(of: TensorSpec, shape: Iterable[int]) -> TensorSpec:
-    """What is read of a tensor to gather elements of it in this shape: each once, so at most all that is stored."""
+    """The part of a tensor that is read when elements are gathered into this shape: each once, so at most the whole tensor."""
     return spec((min(math.prod(shape), _cells(of)),), of.dtype)
 
 

@@ -142,7 +142,7 @@ def bind(how: Plan, call: OpCall) -> tuple[dict[str, object], tuple[object, ...]
 
 
 def invoke(function: Callable[..., object], how: Plan, values: Mapping[str, object], extra: tuple[object, ...]) -> object:
-    """What the function returns for arguments bound by `bind`."""
+    """Call the function with arguments bound by `bind`."""
     if not extra:
         return function(**values)
     leading = [values[name] for name in how.order]

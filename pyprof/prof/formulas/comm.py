@@ -148,5 +148,5 @@ def barrier(*options: object, **more: object) -> Cost:
 
 @op(*_names(nccl="all_gather _all_gather_base reduce_scatter _reduce_scatter_base gather scatter"), order="tensor[] ...")
 def nccl_gather(tensor: list[TensorSpec], input: object = None, output: object = None, **facts: object) -> Cost:
-    """What comes in, or goes out, depends on the number of ranks: bytes are known where torch's own record is around it."""
+    """Bytes in or out depend on the number of ranks: known only where torch's own record is around it."""
     return Cost(0, 0, None if input is None or output is None else nbytes(input, output))

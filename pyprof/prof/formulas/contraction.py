@@ -49,7 +49,7 @@ def _size(labels: Iterable[str], sizes: dict[str, int]) -> int:
     return product(sizes[label] for label in labels)
 
 
-class Step(NamedTuple):
+class ContractionStep(NamedTuple):
     """One product of two operands, or of none (k = 0) where the step only multiplies elementwise or sums."""
 
     m: int
@@ -59,16 +59,18 @@ class Step(NamedTuple):
     elementwise: int
 
 
-def _alone(operations: int) -> Step:
-    return Step(0, 0, 0, 1, operations)
+def _alone(operations: int) -> ContractionStep:
+    return ContractionStep(0, 0, 0, 1, operations)
 
 
-def contraction_steps(inputs: list[Indexed], output: Indexed, sizes: dict[str, int], path: object = None) -> list[Step]:
+def contraction_steps(
+    inputs: list[Indexed], output: Indexed, sizes: dict[str, int], path: object = None
+) -> list[ContractionStep]:
     """The products that torch.einsum makes of operands of these labels, in order."""
     if len(inputs) == 1:
         return [_alone(_size(set(inputs[0]), sizes) if set(inputs[0]) - set(output) else 0)]
     order = [int(p) for p in path] if isinstance(path, (list, tuple)) and path else [0, 1] * (len(inputs) - 1)
-    steps: list[Step] = []
+    steps: list[ContractionStep] = []
     left = list(inputs)
     for first, second in zip(order[::2], order[1::2], strict=False):
         i, j = sorted((first, second))
@@ -81,7 +83,7 @@ def contraction_steps(inputs: list[Indexed], output: Indexed, sizes: dict[str, i
         merged = tuple(sorted(rows | columns | batch))
         if depth:
             m, n, k, count = (_size(labels, sizes) for labels in (rows, columns, depth, batch))
-            steps.append(Step(m, n, k, count, alone))
+            steps.append(ContractionStep(m, n, k, count, alone))
         else:
             steps.append(_alone(alone + _size(merged, sizes)))
         left.append(merged)
@@ -98,7 +100,7 @@ def _operands(operands: tuple[object, ...]) -> tuple[list[TensorSpec], object]:
     return found, None
 
 
-def _total(steps: list[Step], touched: int | None, dtype: str | None) -> Cost:
+def _total(steps: list[ContractionStep], touched: int | None, dtype: str | None) -> Cost:
     """All steps together, described by the biggest."""
     each = [product_cost(s.m, s.n, s.k, batch=s.batch, dtype=dtype) for s in steps]
     biggest = max(each, key=lambda cost: cost.matmul_flops or 0)

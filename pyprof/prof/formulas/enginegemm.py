@@ -20,7 +20,7 @@ from pyprof.prof.formulas.registry import Cost, Missing, op
 _FLOATS = ("float16", "bfloat16", "float32")
 
 
-class Row(NamedTuple):
+class EngineGemm(NamedTuple):
     """One signature: values in a stored element of either operand (0: the columns say it), and the result's type."""
 
     names: tuple[str, ...]
@@ -29,13 +29,13 @@ class Row(NamedTuple):
     order: tuple[str, ...]
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[EngineGemm]:
     """The lines of the table."""
     for line in Path(__file__).with_name("enginegemm.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             stored, order, names = (part.split() for part in line.split("|"))
             made = stored[2] if len(stored) > 2 else None
-            yield Row(tuple(names), (int(stored[0]), int(stored[1])), made, tuple(order))
+            yield EngineGemm(tuple(names), (int(stored[0]), int(stored[1])), made, tuple(order))
 
 
 def _operand(given: dict[str, object], name: str) -> TensorSpec:
@@ -45,7 +45,7 @@ def _operand(given: dict[str, object], name: str) -> TensorSpec:
     return found
 
 
-def _columns(row: Row, given: dict[str, object], b: TensorSpec, depth: int, batch: int) -> int:
+def _columns(row: EngineGemm, given: dict[str, object], b: TensorSpec, depth: int, batch: int) -> int:
     """N: of the result, of an argument, or what the values of the weight leave."""
     out = given.get("out")
     if isinstance(out, TensorSpec) and len(out.shape) > 1:
@@ -60,7 +60,7 @@ def _columns(row: Row, given: dict[str, object], b: TensorSpec, depth: int, batc
     return columns
 
 
-def _result(row: Row, given: dict[str, object], shape: tuple[int, ...], a: TensorSpec) -> TensorSpec:
+def _result(row: EngineGemm, given: dict[str, object], shape: tuple[int, ...], a: TensorSpec) -> TensorSpec:
     out = given.get("out")
     if isinstance(out, TensorSpec):
         return out
@@ -68,7 +68,7 @@ def _result(row: Row, given: dict[str, object], shape: tuple[int, ...], a: Tenso
     return spec(shape, told or (a.dtype if a.dtype in _FLOATS else None))
 
 
-def _declare(row: Row) -> None:
+def _declare(row: EngineGemm) -> None:
     @op(*row.names, places="=", order="", kind="matmul")
     def multiplied(*args: object, **named: object) -> Cost:
         given = dict(zip(row.order, args, strict=False)) | named

@@ -49,7 +49,7 @@ def cubes(input: TensorSpec, factor: float, *written: object) -> Cost:
 
 
 def also_writes(made: Op, *written: object) -> Op:
-    """The same op where it writes these tensors too."""
+    """Add the bytes of further tensors that an op writes."""
     cost, size = forward(made), nbytes(written)
     yield replace(cost, bytes=None if cost.bytes is None or size is None else cost.bytes + size)
     yield from made
@@ -100,7 +100,7 @@ def ldl_factor_ex(input: TensorSpec) -> Cost:
 
 
 def _lu_flops(input: TensorSpec) -> int:
-    """Of an (m, n) matrix, k the lesser: 2mnk - (m + n)k² + 2k³/3; 2n³/3 of a square one."""
+    """LU of an (m, n) matrix with k = min(m, n): 2mnk - (m + n)k² + 2k³/3; 2n³/3 for a square one."""
     (m, n), k = input.shape[-2:], _least(input)
     return round(weight(input) * product(input.shape[:-2]) * (2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3))
 
@@ -203,7 +203,7 @@ def eigvals(input: TensorSpec) -> Cost:
 
 
 def qr_flops(input: TensorSpec) -> float:
-    """Of the factorisation alone: 2mn² - 2n³/3, m the greater size; building Q of it is as much again."""
+    """QR without Q: 2mn² - 2n³/3 with m >= n; building Q costs as much again."""
     m, n = max(input.shape[-2:]), _least(input)
     return weight(input) * product(input.shape[:-2]) * (2 * m * n * n - 2 * n**3 / 3)
 

@@ -146,7 +146,7 @@ def _rows(t: TensorSpec) -> TensorSpec:
 
 
 def _tensors(args: tuple[object, ...], count: int) -> list[TensorSpec]:
-    """Those of at least two dimensions among the first arguments."""
+    """Tensors with at least two dimensions among the first arguments."""
     return [arg for arg in args[:count] if isinstance(arg, TensorSpec) and len(arg.shape) > 1]
 
 

@@ -89,7 +89,7 @@ for _name, _taps in _UPSAMPLE.items():
 
 
 def _grid_taps(input: TensorSpec, mode: object) -> int:
-    """Of the modes nearest (1), bicubic (2) and (bi- or tri-) linear (0)."""
+    """Taps per output value: 0 for nearest (mode 1), 4^rank for bicubic (2), 2^rank for bi- or trilinear (0)."""
     rank = len(input.shape) - 2
     return 0 if mode in ("nearest", 1) else 4**rank if mode in ("bicubic", 2) else 2**rank
 

@@ -101,7 +101,7 @@ def unfold_copy(input: TensorSpec, dimension: object, size: object, step: object
 
 @op("Tensor.unfold", "aten::unfold", kind="structural")
 def unfold(input: TensorSpec, dimension: object, size: object, step: object) -> Op:
-    """The same as a view, which costs nothing."""
+    """A view, which costs nothing; its backward is a copy."""
     yield Cost(0, 0, 0)
     _, *backward = unfold_copy(input, dimension, size, step)
     yield from backward

@@ -34,9 +34,9 @@ class _Matrices(NamedTuple):
 
 
 def _matrices(weight: TensorSpec, depth: int, packed: int = 1) -> _Matrices:
-    """Of (E, ., .) in either order, one side of which has `depth` values; values are packed along the side that is contiguous.
+    """Expert weights (E, ., .), one side of which has `depth` values; values are packed along the contiguous side.
 
-    packed: of how many values an element is where the other side is the one of that depth.
+    packed: values per element when the other side is the one of that depth.
     """
     if len(weight.shape) != 3:
         raise Missing("weights of experts not recorded")
@@ -53,7 +53,7 @@ def _matrices(weight: TensorSpec, depth: int, packed: int = 1) -> _Matrices:
 
 
 def _chosen(rows: int, experts: int, *stored: object) -> Iterator[TensorSpec]:
-    """What is read of tensors that have a part for each expert, and of others all."""
+    """The tensors that are read: of a tensor with one part per expert the chosen experts' parts, of others all."""
     read = min(experts, rows)
     for tensor in stored:
         if isinstance(tensor, TensorSpec):
@@ -203,7 +203,7 @@ def stage_of_tiles(
     a: TensorSpec, b: TensorSpec, out: TensorSpec, top_k: object, scale_a: object = None, scale_b: object = None,
     bias: object = None,
 ) -> Cost:  # fmt: skip
-    """Of the first stage each token has top_k rows; the second's are there already, a row for each of them."""
+    """In the first stage each token becomes top_k rows; the second stage gets those rows."""
     rows = product(a.shape[:-1]) * (need(top_k, "top_k") if len(a.shape) == 2 else 1)
     return _cost(rows, [_matrices(b, a.shape[-1])], a.dtype, a, out, opt(scale_a), scales=(opt(scale_b), opt(bias)))
 

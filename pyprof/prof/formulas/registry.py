@@ -21,7 +21,7 @@ from pyprof.prof.formulas.binding import Plan, bind, invoke, plan
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one execution of an op needs; None is unknown, 0 is zero.
+    """Cost of one execution of an op; None is unknown, 0 is zero.
 
     matmul_flops: operations of matrix products, convolutions and attention (FMA = 2); vector_flops: all others;
     bytes: each input read once at its stored size and each output written once; mnk: rows, columns and depth of the matrix
@@ -304,7 +304,7 @@ _T = TypeVar("_T")
 
 
 def _evaluate(declared: _Declaration, call: OpCall, finish: Callable[[object], _T]) -> tuple[_T | None, str]:
-    """What a formula gives for a call, or None and why."""
+    """Evaluate a formula for a call: the result, or None and the reason."""
     values: dict[str, object] = {}
     try:
         how = _plan(call.name, declared)

@@ -51,7 +51,7 @@ def selective_scan_in_place(
 
 
 def _selective(u: TensorSpec, A: TensorSpec, D: object, z: object, *moved: object) -> Cost:
-    """Of each value besides: dt's product with u is shared by its states; the skip D·u 2, the gate silu(z) and a product."""
+    """Selective scan; beside the states, per value: dt·u (shared by them), the skip D·u (2), the gate silu(z) and a product."""
     more = 2 * (D is not None) + (_SILU + 1) * (z is not None)
     return vector((_A_STATE * A.shape[-1] + more) * u.numel, *moved)
 

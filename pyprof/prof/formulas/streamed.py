@@ -19,7 +19,7 @@ from pyprof.prof.formulas.algebra import gradient, nbytes, spec
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
 
-class Row(NamedTuple):
+class StreamedOp(NamedTuple):
     """One signature: weight operations an element of the argument `of`; order: arguments by position; updated: those that are
     read and written; made: the argument that each new tensor is like, and its dtype where that is another."""
 
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     made: tuple[tuple[str, str], ...]
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[StreamedOp]:
     """The lines of the table: `weight of | *updated other ... > made:dtype | name name ...`."""
     for line in Path(__file__).with_name("streamed.txt").read_text(encoding="utf-8").splitlines():
         if not line or line.startswith("#"):
@@ -42,10 +42,10 @@ def rows() -> Iterator[Row]:
         arguments = given.split()
         new = tuple((name, dtype) for name, _, dtype in (item.partition(":") for item in made.split()))
         updated = frozenset(a[1:] for a in arguments if a.startswith("*"))
-        yield Row(tuple(names.split()), int(weight), of, tuple(a.removeprefix("*") for a in arguments), updated, new)
+        yield StreamedOp(tuple(names.split()), int(weight), of, tuple(a.removeprefix("*") for a in arguments), updated, new)
 
 
-def _declare(row: Row) -> None:
+def _declare(row: StreamedOp) -> None:
     @op(*row.names, places="=", order="")
     def streamed(*args: object, **named: object) -> Cost:
         given = dict(zip(row.order, args, strict=False)) | named
@@ -57,7 +57,7 @@ def _declare(row: Row) -> None:
         return Cost(0, row.weight * counted.numel, nbytes(*given.values(), rest, updated, [*_made(row, given)]))
 
 
-def _made(row: Row, given: dict[str, object]) -> Iterator[TensorSpec]:
+def _made(row: StreamedOp, given: dict[str, object]) -> Iterator[TensorSpec]:
     for name, dtype in row.made:
         like = given.get(name)
         if not isinstance(like, TensorSpec):

@@ -17,7 +17,7 @@ from pyprof.arrays.spool import pieces, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import PHASES, Stack
-from pyprof.prof.costs import Costs
+from pyprof.prof.cost import Costs
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS

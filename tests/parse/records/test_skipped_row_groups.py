@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof.arrays.types import Bools, Ints
 from pyprof.cli import main
+from pyprof.hardware.devices import Gpu
 from pyprof.loading import load, load_capture
 from pyprof.parse.records import parquet
 from pyprof.parse.records.records import Records
-from pyprof.prof import nearby
+from pyprof.prof import command as prof_command
+from pyprof.prof.frame import Frame
 from tests.tiny import Nsys
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
@@ -65,6 +68,10 @@ def of_parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Records, Path, int], 
     return write
 
 
+def whole_frame(records: Records, shown: Bools, inside: Ints, gpu: Gpu | None) -> tuple[Frame, Ints]:
+    return Frame(records.select(shown), gpu, records), (np.cumsum(shown) - 1)[inside]
+
+
 @pytest.mark.parametrize("name", _CAPTURES)
 def test_a_part_of_a_capture_is_the_same_however_it_is_read(
     captures: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
@@ -76,13 +83,11 @@ def test_a_part_of_a_capture_is_the_same_however_it_is_read(
     with monkeypatch.context() as patch:  # all read
         of_parts(records, file, 1 << 20)
         patch.setattr(reader._Stored, "within", Records.within)
-        patch.setattr(nearby, "_WORTH", 1 << 40)
+        patch.setattr(prof_command, "frame_around", whole_frame)
         expected = [run(file, command, capsys) for command in asked]
     assert len({out for _, out, _ in expected}) > len(expected) // 4
     of_parts(records, file, max(len(records) // 37, 1))
-    for worth in (0, 2):
-        monkeypatch.setattr(nearby, "_WORTH", worth)
-        assert [run(file, command, capsys) for command in asked] == expected
+    assert [run(file, command, capsys) for command in asked] == expected
     # As another program or an earlier version may write it.
     pq.write_table(pq.read_table(file), file, row_group_size=max(len(records) // 11, 1), write_statistics=False)
     assert [run(file, command, capsys) for command in asked] == expected
