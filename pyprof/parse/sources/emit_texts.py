@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pyprof.arrays.arrow import to_arrow, to_numpy
 from pyprof.arrays.types import Array, Bools, Bytes, Ints
-from pyprof.parse.sources.sqlite_pages.reader import Texts
+from pyprof.parse.sources.sqlite_pages.reader import PackedTexts
 
 Decode = Callable[[str], tuple[int, int, int]]
 Words = npt.NDArray[np.uint64]
@@ -37,7 +37,7 @@ class EmitTexts:
         self.decode, self._room = decode, _Room()
         self.known: dict[tuple[bytes, int], tuple[int, int, int]] = {}
 
-    def codes(self, texts: Texts) -> tuple[Ints, Ints, Ints]:
+    def codes(self, texts: PackedTexts) -> tuple[Ints, Ints, Ints]:
         """Label, seq and op_id of each text of a batch."""
         batch = _Batch(texts, self._room)
         remainders, which = batch.distinct()
@@ -108,7 +108,7 @@ class _Batch:
     done: what was done to each text; numbers: its seq and op_id, -1 where they were not read.
     """
 
-    def __init__(self, texts: Texts, room: _Room) -> None:
+    def __init__(self, texts: PackedTexts, room: _Room) -> None:
         raw, begin, size = texts
         self.order = np.argsort(begin, kind="stable")
         if (np.diff(begin[self.order]) < size[self.order][:-1]).any():  # in a damaged file texts can overlap

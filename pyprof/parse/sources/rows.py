@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError
 from pyprof.parse.sources.sqlite_pages.btree import SLACK
-from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Cell, Texts
+from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Cell, PackedTexts
 
 Rows = Sequence[Sequence[Cell]]
 _BATCH_ROWS = 65_536
@@ -87,7 +87,7 @@ def _integer(value: Cell) -> int:
     return number if -(1 << 63) <= number < 1 << 63 else -1
 
 
-def _texts(values: Sequence[Cell], blobs: bool) -> Texts:
+def _texts(values: Sequence[Cell], blobs: bool) -> PackedTexts:
     """What stands in a column of texts (a number other than 0 as its digits) or of blobs."""
     if blobs:
         encoded = [value if isinstance(value, bytes) else b"" for value in values]
@@ -95,4 +95,4 @@ def _texts(values: Sequence[Cell], blobs: bool) -> Texts:
         encoded = [value if isinstance(value, bytes) else str(value).encode() if value else b"" for value in values]
     size = np.fromiter(map(len, encoded), np.int64, len(encoded))
     raw = np.frombuffer(b"".join([*encoded, bytes(SLACK)]), np.uint8)
-    return Texts(raw, np.cumsum(size) - size, size)
+    return PackedTexts(raw, np.cumsum(size) - size, size)

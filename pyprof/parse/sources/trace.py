@@ -21,7 +21,7 @@ from pyprof.markers import Marker, decode, split_ids
 if TYPE_CHECKING:
     from pyprof.parse.sources.kineto.counters import Samples
     from pyprof.parse.sources.measured.launches import Measured
-    from pyprof.parse.sources.sqlite_pages.reader import Texts
+    from pyprof.parse.sources.sqlite_pages.reader import PackedTexts
 
 
 class ActivityKind:
@@ -145,7 +145,14 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
 }
 
 Table = dict[str, Array]
+_MOST_DIGITS = 18  # fit 62 bits; Python itself refuses to read some thousands
 _LONG = ("activities", "launches", "ranges", "memory", "frames")
+
+
+def integer(text: str) -> int:
+    """The number that a text is; -1, unknown, where it is none or has more digits than a column holds."""
+    digits = text[1:] if text[:1] == "-" else text
+    return int(text) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else -1
 
 
 def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
@@ -305,7 +312,7 @@ class Labels:
         bare, seq, op_id, keyed = split_ids(text)
         return self.code(bare, keyed=keyed, numbered=seq >= 0), seq, op_id
 
-    def reader(self, texts: int) -> Callable[[Texts], tuple[Ints, Ints, Ints]]:
+    def reader(self, texts: int) -> Callable[[PackedTexts], tuple[Ints, Ints, Ints]]:
         """A function that splits many texts as `split` does one; texts: about how many there will be."""
         if texts >= _MANY_TEXTS:
             try:
@@ -316,7 +323,7 @@ class Labels:
                 pass
         return self._split_each
 
-    def _split_each(self, texts: Texts) -> tuple[Ints, Ints, Ints]:
+    def _split_each(self, texts: PackedTexts) -> tuple[Ints, Ints, Ints]:
         found = map(self.split, map(partial(str, encoding="utf-8", errors="replace"), texts.to_bytes()))
         label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
         return label, seq, op_id

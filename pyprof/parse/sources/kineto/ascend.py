@@ -27,11 +27,6 @@ class _TaskArgs(msgspec.Struct, gc=False):
     stream: Int = msgspec.field(default=-1, name="Stream Id")
 
 
-def is_marked(event: Event) -> bool:
-    """Whether an event without a category may be a task."""
-    return _MARKED in bytes(event.args)
-
-
 class AscendTasks:
     """The tasks and arrows so far."""
 
@@ -43,7 +38,8 @@ class AscendTasks:
         self._to: dict[tuple[int | str, int | str, int], int | str] = {}  # by place: id
 
     def add(self, events: list[Event]) -> None:
-        """Those of some events that `is_marked` that are tasks."""
+        """The tasks among some events without a category."""
+        events = [event for event in events if _MARKED in bytes(event.args)]
         args = decode_args(_TaskArgs, events)
         work = [
             (event, one) for event, one in zip(events, args, strict=True) if one.type and not re.search(_IDLE, one.type.upper())

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from pyprof.arrays.types import Floats, Ints
-from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.events import Event, nanoseconds
+from pyprof.parse.sources.trace import integer
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.measured.launches import Launch, Measured

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from operator import attrgetter
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -28,6 +28,7 @@ _EXACT_BELOW_US = float(1 << 43)
 Int = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 _NO_ARGS = msgspec.Raw(b"{}")
 E = TypeVar("E", bound="Event")
+Key = TypeVar("Key", bound=Hashable)
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -164,13 +165,6 @@ def _number(value: object) -> int | Decimal | None:
     return number if isinstance(number, int) or number.is_finite() else None
 
 
-def kept(events: list[Event]) -> list[Event]:
-    """Events whose args stay when the text that they were read from is gone."""
-    for event in events:
-        event.args = event.args.copy()
-    return events
-
-
 # ---------------------------------------------------------------------------------------------- values
 
 
@@ -240,6 +234,23 @@ def nanoseconds(values: Sequence[int | float | Decimal] | Array) -> Ints:
     return result
 
 
+class Codes(dict[Key, int]):
+    """The code of each thing that many rows have in common, asked for when the thing is first met; without a function things
+    are numbered in the order in which they are met."""
+
+    def __init__(self, code: Callable[[Key], int] | None = None) -> None:
+        super().__init__()
+        self._code = code
+
+    def __missing__(self, key: Key) -> int:
+        self[key] = code = len(self) if self._code is None else self._code(key)
+        return code
+
+    def of(self, keys: Iterable[Key], count: int) -> Array:
+        """The codes of so many."""
+        return np.fromiter(map(self.__getitem__, keys), np.int32, count)
+
+
 class Span(NamedTuple):
     """When events were, in nanoseconds; an end is never before its begin."""
 
@@ -247,5 +258,9 @@ class Span(NamedTuple):
     end: Ints
 
     def take(self, rows: Array) -> Span:
-        """Of some of them."""
+        """The times of some events."""
         return Span(self.start[rows], self.end[rows])
+
+    def columns(self) -> dict[str, Array]:
+        """The columns of a table."""
+        return {"start_ns": self.start, "end_ns": self.end}

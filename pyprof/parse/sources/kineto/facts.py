@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.markers import Kind
-from pyprof.parse.sources.digits import integer
-from pyprof.parse.sources.trace import Strings, Table, Trace, make_table
+from pyprof.parse.sources.trace import Strings, Table, Trace, integer, make_table
 
 _RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
 _LIMITS = {

@@ -16,11 +16,9 @@ import numpy as np
 from pyprof.arrays.columns import Growing
 from pyprof.arrays.joining import first_rows, last_rows
 from pyprof.arrays.types import Array, Ints
-from pyprof.parse.sources.digits import integer
-from pyprof.parse.sources.kineto.codes import Codes
-from pyprof.parse.sources.kineto.events import Event, Int, decode_args, whole_numbers
+from pyprof.parse.sources.kineto.events import Codes, Event, Int, decode_args, whole_numbers
 from pyprof.parse.sources.kineto.exported import ActivityCodes
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
 
 _INT32 = (1 << 31) - 1
 _UNKNOWN = [-1, -1, -1]
@@ -48,9 +46,7 @@ class _ActivityArgs(msgspec.Struct, gc=False):
     module_fqn: str = ""
 
 
-class LaunchArgs(msgspec.Struct, gc=False):
-    """The args of an API call."""
-
+class _LaunchArgs(msgspec.Struct, gc=False):
     correlation: Int = -1
     grid: list[Int] | None = None  # ROCm writes these on the call and not always on the kernel
     block: list[Int] | None = None
@@ -87,9 +83,10 @@ def activity_columns(events: list[Event], texts: Codes[str], layers: Codes[tuple
     return columns
 
 
-def launch_columns(events: list[Event], texts: Codes[str]) -> tuple[Table, list[LaunchArgs]]:
-    """Columns of `launches` but for times and threads, and the args. texts: those of names, and of the kernels they say."""
-    args = decode_args(LaunchArgs, events)
+def launch_columns(events: list[Event], texts: Codes[str]) -> tuple[Table, Table]:
+    """Columns of `launches` but for times and threads; and correlation id, grid and block of the calls that have them. texts:
+    codes of names, and of the kernels that calls name."""
+    args = decode_args(_LaunchArgs, events)
     corr = whole_numbers(args, "correlation")
     columns = {
         "corr": np.where(corr == 0, -1, corr),  # 0 is what a call has that started nothing
@@ -97,13 +94,8 @@ def launch_columns(events: list[Event], texts: Codes[str]) -> tuple[Table, list[
     }
     if any(map(_KERNEL, args)):
         columns["kernel"] = np.array([texts[one.kernel] if one.kernel else -1 for one in args], np.int32)
-    return columns, args
-
-
-def launch_sizes(args: list[LaunchArgs]) -> Table:
-    """Correlation id, grid and block of those that have them."""
     sized = [one for one in args if one.grid and one.correlation >= 0] if any(map(_GRID, args)) else []
-    return {"corr": whole_numbers(sized, "correlation"), **_geometry(sized)}
+    return columns, {"corr": whole_numbers(sized, "correlation"), **_geometry(sized)}
 
 
 def _small(found: Ints) -> Ints:
@@ -137,7 +129,10 @@ class Activities:
         layer = columns.pop("layer", None)
         if columns["kind"][0] == ActivityKind.MEMCPY and "copykind" not in columns:
             name = columns["name"]
-            code = {one: _copy_kind(self._strings[one]) for one in set(name.tolist())}
+            code = {}
+            for one in set(name.tolist()):
+                found = re.search(_COPY, self._strings[one])
+                code[one] = -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
             columns["copykind"] = np.array([code[one] for one in name.tolist()])
         self._table.add(columns)
         self._layers.append(np.full(len(columns["kind"]), -1, np.int32) if layer is None else layer)
@@ -158,13 +153,10 @@ class Launches:
         self._table = GrowingTable("launches")
         self._geometry = dict(zip(("corr", *_SIZES), [Growing(np.int64), *(Growing(np.int32) for _ in _SIZES)], strict=True))
 
-    def add(self, columns: Table) -> None:
-        """More API calls, with rows of `threads` and codes into strings."""
+    def add(self, columns: Table, sizes: Table) -> None:
+        """More API calls, as `launch_columns` has them, with times and threads."""
         self._table.add(columns)
-
-    def add_sizes(self, columns: Table) -> None:
-        """More of what `launch_sizes` gives."""
-        for name, values in columns.items():
+        for name, values in sizes.items():
             self._geometry[name].append(values)
 
     def table(self) -> Table:
@@ -202,7 +194,7 @@ def number_nodes(trace: Trace) -> None:
     activities["graph_node"] = nodes
 
 
-def _geometry(args: Sequence[_ActivityArgs | LaunchArgs]) -> Table:
+def _geometry(args: Sequence[_ActivityArgs | _LaunchArgs]) -> Table:
     """Columns from grids and blocks; those of fewer than three dimensions stay unknown."""
     return {**_sizes([*map(_GRID, args)], _SIZES[:3]), **_sizes([*map(_BLOCK, args)], _SIZES[3:])}
 
@@ -213,11 +205,6 @@ def _sizes(found: list[list[int] | None], names: Sequence[str]) -> Table:
     rows = [one if one is not None and len(one) == len(names) else _UNKNOWN for one in found]
     values = _small(np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(names)))
     return dict(zip(names, values.astype(np.int32).reshape(-1, len(names)).T, strict=True))
-
-
-def _copy_kind(name: str) -> int:
-    found = re.search(_COPY, name)
-    return -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
 
 
 def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> tuple[Array, int]:

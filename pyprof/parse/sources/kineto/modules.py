@@ -8,19 +8,57 @@ from the outside in, but `blocks.2.mlp.0` where the recorder put the names of th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.joining import first_rows
+from pyprof.arrays.nesting import Forest, by_thread, crossing, nest
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.markers import Kind, Marker
-from pyprof.parse.sources.kineto.parts import Intervals, nested
 from pyprof.parse.sources.trace import Labels, Table
 
 MODULE_PREFIX = "nn.Module: "
 _DEEPEST = 64  # doublings of the way to the module around a frame, more than any stack needs
+
+
+class Intervals(NamedTuple):
+    """Times on threads, in ns; rank: the lower is the outer of two with one begin and one end."""
+
+    thread: Integers
+    start: Ints
+    end: Ints
+    rank: Integers
+
+    def take(self, rows: Array) -> Intervals:
+        """Those of some rows."""
+        return Intervals(*(column[rows] for column in self))
+
+
+def nested(rows: Intervals) -> Iterator[tuple[int, Ints, Forest]]:
+    """(thread, its rows in order of begin, their forest) of each thread; rows that cross others are left out."""
+    for thread, own in by_thread(rows.thread, np.arange(len(rows.thread))).items():
+        own = own[np.lexsort((rows.rank[own], -rows.end[own], rows.start[own]))]
+        start, end = rows.start[own], rows.end[own]
+        forest = nest(start, end)
+        aside = crossing(start, end, np.zeros(len(own), np.bool_), forest)
+        if aside.any():
+            own, forest = own[~aside], nest(start[~aside], end[~aside])
+        yield thread, own, forest
+
+
+def open_at(rows: Intervals, thread: Integers, times: Ints) -> Bools:
+    """For each thread and time whether one of these rows is open there."""
+    result = np.zeros(len(times), np.bool_)
+    asked = by_thread(thread, np.arange(len(times)))
+    for number, own in by_thread(rows.thread, np.arange(len(rows.thread))).items():
+        if (wanted := asked.get(number)) is not None:
+            own = own[np.argsort(rows.start[own])]
+            ends = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, rows.end[own]))
+            result[wanted] = ends[np.searchsorted(rows.start[own], times[wanted], "right")] > times[wanted]
+    return result
 
 
 class FrameTable(NamedTuple):
@@ -45,7 +83,7 @@ class _Path(NamedTuple):
     path: str
 
 
-def module_ranges(frames: FrameTable, names: list[str], known: object, labels: Labels) -> Table | None:
+def module_ranges(frames: FrameTable, names: Sequence[str], known: object, labels: Labels) -> Table | None:
     """Columns of `ranges` for each call of a module, None without one. names: by code; known: the trace's `pyprof_modules`, see
     `_checked`."""
     of_module = np.array([name.startswith(MODULE_PREFIX) for name in names], np.bool_)
@@ -76,7 +114,7 @@ def _around(frames: FrameTable, of_module: Bools, rows: Ints) -> Array:
     return first_rows(rows, np.where(of_module[name[up]], up, -1))
 
 
-def _labels(name: Integers, around: Array, names: list[str], known: dict[str, list[_Path]], labels: Labels) -> Array:
+def _labels(name: Integers, around: Array, names: Sequence[str], known: dict[str, list[_Path]], labels: Labels) -> Array:
     """The label of each call, level by level from the outside in; around: place of the call around each, -1 none."""
     level = _levels(around)
     paths: list[_Path] = []

@@ -19,8 +19,7 @@ from pyprof.arrays.types import Array, Bools
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker, decode, is_backward_name
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
-from pyprof.parse.sources.kineto.codes import Codes
-from pyprof.parse.sources.kineto.events import Event, Int, decode_args
+from pyprof.parse.sources.kineto.events import Codes, Event, Int, decode_args
 from pyprof.parse.sources.kineto.exported import RangeCodes
 from pyprof.parse.sources.trace import Labels
 
@@ -66,18 +65,18 @@ class OpFacts(msgspec.Struct, frozen=True, gc=False):
     kernel_flop: _Number = None
 
 
-class OpKey(NamedTuple):
-    """What makes an op distinct beside whether it has a sequence number and is of a backward. inputs: their spellings, see
-    `_INPUTS`; annotation: a range of the user's or a library's, which is an op only as a collective."""
+class RecordedOp(NamedTuple):
+    """All that makes an op distinct. inputs: their spellings, see `_INPUTS`; annotation: a range of the user's or a library's,
+    which is an op only as a collective; numbered: it has a sequence number; backward: it has a forward thread."""
 
     name: str
     inputs: bytes
     annotation: bool
     facts: OpFacts | None
+    numbered: bool
+    backward: bool
 
 
-NUMBERED, BACKWARD, VARIANTS = 1, 2, 4
-"""Codes of ops are that of their key times VARIANTS, with a bit for a sequence number and one for a forward thread."""
 _INPUTS = attrgetter("dims", "dims_2021", "types", "strides", "concrete")
 _BETWEEN = b"\0"  # which no JSON contains
 _NAME, _COLLECTIVE, _BACKEND = attrgetter("name"), attrgetter("collective"), attrgetter("kernel_backend")
@@ -99,7 +98,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
 def op_codes(
-    events: list[Event], args: list[OpArgs], annotation: bool, numbered: Bools, backward: Bools, codes: Codes[OpKey]
+    events: list[Event], args: list[OpArgs], annotation: bool, numbered: Bools, backward: Bools, codes: Codes[RecordedOp]
 ) -> Array:
     """The codes of ops, or of annotations, each with its args."""
     facts: Iterable[OpFacts | None] = repeat(None)
@@ -107,9 +106,8 @@ def op_codes(
         every = decode_args(OpFacts, events)
         facts = [one if one.collective or one.kernel_backend else None for one in every]
     inputs = map(_BETWEEN.join, map(_INPUTS, args))
-    keys = codes.of(zip(map(_NAME, events), inputs, repeat(annotation), facts), len(args))  # type: ignore[arg-type]
-    found: Array = keys * VARIANTS + numbered * NUMBERED + backward * BACKWARD
-    return found
+    keys = zip(map(_NAME, events), inputs, repeat(annotation), facts, numbered.tolist(), backward.tolist())
+    return codes.of(keys, len(args))  # type: ignore[arg-type]
 
 
 class _Op(NamedTuple):
@@ -129,14 +127,14 @@ class OpLabels:
         self._labels = labels
         self.shapes = False
 
-    def code(self, key: OpKey, variant: int) -> int:
-        """The code of a marker. variant: NUMBERED, BACKWARD, both or neither."""
-        name, inputs, annotation, facts = key
+    def code(self, op: RecordedOp) -> int:
+        """The code of an op's marker."""
+        name, inputs, annotation, facts, numbered, backward = op
         dims, dims_2021, *others = inputs.split(_BETWEEN)
         dims = dims or dims_2021
         self.shapes |= bool(dims)
-        op = _Op(name, variant & NUMBERED > 0, variant & BACKWARD > 0, _inputs(name, dims, *others), facts or _NO_FACTS)
-        marker = _annotation(op) if annotation else _marker(op)
+        one = _Op(name, numbered, backward, _inputs(name, dims, *others), facts or _NO_FACTS)
+        marker = _annotation(one) if annotation else _marker(one)
         # Two spellings of the same inputs are one marker: the key is the decoded call.
         return self._labels.add((marker.kind, name, repr(marker.call)), marker)
 

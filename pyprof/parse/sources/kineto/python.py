@@ -14,8 +14,8 @@ import numpy as np
 from pyprof.arrays.columns import Growing, narrowest
 from pyprof.arrays.nesting import Forest, by_thread
 from pyprof.arrays.types import Array, Integers, Ints
-from pyprof.parse.sources.kineto.modules import FrameTable
-from pyprof.parse.sources.kineto.parts import nested
+from pyprof.parse.sources.kineto.events import Codes
+from pyprof.parse.sources.kineto.modules import FrameTable, nested
 from pyprof.parse.sources.trace import Strings, Table, make_table
 
 # Patterns are compiled when they are first used: most traces have no frames.
@@ -63,17 +63,9 @@ class Frames:
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
-        self._code: dict[str, int] = {}
+        self.names: Codes[str] = Codes()  # distinct ones in the order of their codes
         self._growing = [*map(Growing, (np.int32, np.int64, np.int64, np.int32, np.int32, np.int32))]  # as in FrameTable
         self._table: FrameTable | None = None
-
-    def names(self) -> list[str]:
-        """Distinct names in the order of their codes."""
-        return list(self._code)
-
-    def code(self, name: str) -> int:
-        """The code of a name, new or known."""
-        return self._code.setdefault(name, len(self._code))
 
     def add(self, columns: Table) -> None:
         """More frames, by the columns of `FrameTable`. Ids order the outer before the inner of two at one time."""
@@ -82,16 +74,16 @@ class Frames:
 
     def table(self) -> FrameTable | None:
         """All of them, None where there are none; none can be added after that."""
-        if self._table is None and self._code:
+        if self._table is None and self.names:
             self._table = FrameTable(*(column.whole() for column in self._growing))
         return self._table
 
-    def kept(self) -> Table:
-        """The trace's table of them, its threads as numbers of the reader's."""
+    def as_trace_table(self) -> Table:
+        """The trace's table of them."""
         frames = self.table()
         if frames is None:
             return make_table("frames")
-        codes = np.array([self._strings.code(name) for name in self._code], np.int32)
+        codes = np.array([self._strings.code(name) for name in self.names], np.int32)
         columns = {"start_ns": frames.start, "end_ns": frames.end, "thread": frames.thread, "name": codes[frames.name]}
         return make_table("frames", columns)
 
@@ -101,7 +93,7 @@ class Frames:
         frames = self.table()
         if frames is None or not len(start):
             return result
-        ranked = [rank_of(name) for name in self._code]
+        ranked = [rank_of(name) for name in self.names]
         rank = np.array([rank for rank, _ in ranked], np.int64)
         source = np.array([self._strings.code(text) if rank != NEVER else -1 for rank, text in ranked], np.int64)
         asked = by_thread(thread, np.arange(len(start)))

@@ -18,7 +18,6 @@ from pyprof.arrays.joining import first_rows, last_rows
 from pyprof.arrays.nesting import any_order
 from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.markers import same_function
-from pyprof.parse.sources.trace import Table
 
 _MOST_ID = 1 << 44  # ids of arrows below it are numbered with their process, of which there are fewer than 1 << 19
 _SAMPLE = 5000
@@ -34,17 +33,17 @@ class Arrows:
         self._processes: dict[int, int] = {}
         self._odd: dict[tuple[int, int | str | None], int] = {}  # ids that are not whole numbers of a usual size
 
-    def add(self, begins: bool, process: Array, ends: Table) -> None:
-        """More begins, or more ends: `id` as it is in the file, `thread` and `time_ns`."""
-        key = np.array([self._key(*one) for one in zip(process.tolist(), ends["id"].tolist(), strict=True)], np.int64)
+    def add(self, begins: bool, process: Ints, ids: list[int | str | None], thread: Array, when: Ints) -> None:
+        """More begins, or more ends. ids: as they are in the file."""
+        keys = []
+        for one, number in zip(process.tolist(), ids, strict=True):
+            if type(number) is int and 0 <= number < _MOST_ID:
+                keys.append(self._processes.setdefault(one, len(self._processes)) * _MOST_ID + number)
+            else:
+                keys.append(-1 - self._odd.setdefault((one, number), len(self._odd)))
         columns = self._begin if begins else self._end
-        for column, piece in zip(columns, (key, ends["thread"], ends["time_ns"])[: len(columns)], strict=True):
+        for column, piece in zip(columns, (np.array(keys, np.int64), thread, when)[: len(columns)], strict=True):
             column.append(piece)
-
-    def _key(self, process: int, number: int | str | None) -> int:
-        if type(number) is not int or not 0 <= number < _MOST_ID:
-            return -1 - self._odd.setdefault((process, number), len(self._odd))
-        return self._processes.setdefault(process, len(self._processes)) * _MOST_ID + number
 
     def pairs(self, row: list[int]) -> ArrowEnds:
         """Whole arrows in order of the first of their ends. Of those with the same id the last begin and the last end count.

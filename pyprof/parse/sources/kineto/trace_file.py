@@ -9,17 +9,13 @@ from __future__ import annotations
 import io
 import mmap
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TypeVar
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.parse.sources.gunzip import MAGIC, DamagedGzip, Gunzip
-from pyprof.parse.sources.kineto.events import Event, Events, Facts, kept, read_block, read_document
-
-Result = TypeVar("Result")
-Work = Callable[[Events], Result]
+from pyprof.parse.sources.kineto.events import Events, Facts, read_block, read_document
 
 _BLOCK_BYTES = 2 << 20  # larger ones do not stay in the caches of a core
 _MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a large job
@@ -33,7 +29,7 @@ _HINT = "the file is damaged or was cut short: export or copy it again"
 
 
 class TraceFile:
-    """One trace file, to be read once by `blocks` or `worked`; after that `facts` holds the top-level values.
+    """One trace file, to be read once by `blocks`; after that `facts` holds the top-level values.
 
     stream: the file from its beginning, compressed or not; name: its name for people.
     """
@@ -44,34 +40,30 @@ class TraceFile:
         self._stream = stream
         self.facts = Facts()
 
-    def blocks(self) -> Iterator[list[Event]]:
-        """All events in the order of the file. Raises as `worked` does."""
-        return self.worked(kept)
-
-    def worked(self, work: Work[Result]) -> Iterator[Result]:
-        """What some work makes of the events of each block, in the order of the file; the args of events are gone after it.
+    def blocks(self) -> Iterator[Events]:
+        """All events in the order of the file; their args are valid until the next block.
 
         Raises NotACapture where there are no trace events, InputError where the text is damaged or cut short.
         """
         if self._stream.peek(2)[:2] != MAGIC:
-            yield from self._worked(self._stream, work)
+            yield from self._blocks(self._stream)
             return
         with closing(Gunzip(self._stream)) as text:
             try:
-                yield from self._worked(text, work)
+                yield from self._blocks(text)
             except DamagedGzip as error:
                 raise InputError(f"{self.name}: cannot be decompressed: {error}", _HINT) from error
 
-    def _worked(self, stream: io.BufferedReader | Gunzip, work: Work[Result]) -> Iterator[Result]:
+    def _blocks(self, stream: io.BufferedReader | Gunzip) -> Iterator[Events]:
         head, first = self._head(stream)
         text = _Text(first, stream)
-        current, following = (Buffer(_MOST_EVENT_BYTES + self.block_bytes, self.block_bytes) for _ in range(2))
+        current, following = (BlockBuffer(_MOST_EVENT_BYTES + self.block_bytes, self.block_bytes) for _ in range(2))
         least = self.block_bytes  # of text that is worth cutting
         while following.fill(text):
             if len(current.text) >= min(least, _MOST_EVENT_BYTES):
                 events, least = self._cut(current), self.block_bytes
                 if events is not None:
-                    yield work(events)
+                    yield events
                 elif len(current.text) <= _MOST_EVENT_BYTES:
                     least = 2 * len(current.text)  # looking for an end again and again takes time
                 else:
@@ -80,9 +72,13 @@ class TraceFile:
             following.put_before(current.left)
             current, following = following, current
         following.put_before(current.text)
-        yield work(self._last(head, bytes(following.text)))
+        found = read_document(head + bytes(following.text) if head else b'{"traceEvents":[' + bytes(following.text) + b"}")
+        if found is None:
+            raise InputError(f"{self.name}: not valid JSON", _HINT)
+        events, self.facts = found
+        yield events
 
-    def _cut(self, current: Buffer) -> Events | None:
+    def _cut(self, current: BlockBuffer) -> Events | None:
         """The events of the longest readable beginning of a text; None where one event is longer than all of it, or only what
         follows all events is left."""
         text = current.text
@@ -111,14 +107,6 @@ class TraceFile:
             "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
         )
 
-    def _last(self, head: bytes, text: bytes) -> Events:
-        """The events at the end, and the facts from before and behind all events."""
-        found = read_document(head + text if head else b'{"traceEvents":[' + text + b"}")
-        if found is None:
-            raise InputError(f"{self.name}: not valid JSON", _HINT)
-        events, self.facts = found
-        return events
-
 
 class _Text:
     """Text that is read from a stream, after some that was read before."""
@@ -135,7 +123,7 @@ class _Text:
         return size
 
 
-class Buffer:
+class BlockBuffer:
     """Memory for a text that is read behind what was left of the text before it.
 
     before: bytes of that at most; size: bytes that are read. Pages that are not written to take no memory.

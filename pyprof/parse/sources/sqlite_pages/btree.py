@@ -34,7 +34,7 @@ class DamagedFile(Exception):
     """The file contradicts itself in a way that SQLite does not notice: rows read from it would be wrong."""
 
 
-class Block:
+class PageBlock:
     """Bytes from which many small pieces are copied at once; the last SLACK bytes are padding."""
 
     def __init__(self, raw: Bytes) -> None:
@@ -60,14 +60,14 @@ class Cells(NamedTuple):
     pages: number of leaf pages read so far.
     """
 
-    block: Block
+    block: PageBlock
     start: Ints
     end: Ints
     rowid: Ints | None
     pages: int
 
 
-def varints(block: Block, at: Ints) -> tuple[Ints, Ints]:
+def varints(block: PageBlock, at: Ints) -> tuple[Ints, Ints]:
     """The numbers of variable length at the positions, and the bytes that each takes (1 to 9)."""
     words = block.words(at)
     if same := _bytes_of_all(words):
@@ -94,7 +94,7 @@ def varints(block: Block, at: Ints) -> tuple[Ints, Ints]:
     return value.view(np.int64), length
 
 
-def varint_bytes(block: Block, at: Ints) -> Ints:
+def varint_bytes(block: PageBlock, at: Ints) -> Ints:
     """The bytes that each of these numbers takes."""
     same = _bytes_of_all(block.words(at))
     return np.broadcast_to(np.int64(same), len(at)) if same else varints(block, at)[1]
@@ -197,7 +197,7 @@ class PageFile:
     def cells(self, leaves: Ints, block_bytes: int, rowids: bool = False) -> Iterator[Cells]:
         """The cells of leaf pages, a block of pages at a time; each block overwrites the one before."""
         at_once = max(min(block_bytes // self.page_bytes, len(leaves)), 1)
-        block = Block(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
+        block = PageBlock(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
         for begin in range(0, len(leaves), at_once):
             part = leaves[begin : begin + at_once]
             self._fill(block.raw, part)
@@ -228,7 +228,7 @@ class PageFile:
         page = np.repeat(np.arange(len(pages)) * self.page_bytes, cells)
         return at + page, page + self.usable
 
-    def _payloads(self, block: Block, at: Ints, page_end: Ints, rowids: bool) -> Cells:
+    def _payloads(self, block: PageBlock, at: Ints, page_end: Ints, rowids: bool) -> Cells:
         size, length = varints(block, at)
         at = at + length
         rowid, length = varints(block, at) if rowids else (None, varint_bytes(block, at))
@@ -243,7 +243,9 @@ class PageFile:
             raise OddFile("a payload lies outside its page")
         return Cells(block, start, end, rowid, 0)
 
-    def _gather_spilled(self, block: Block, start: Ints, size: Ints, page_end: Ints, rows: Ints) -> tuple[Block, Ints, Ints]:
+    def _gather_spilled(
+        self, block: PageBlock, start: Ints, size: Ints, page_end: Ints, rows: Ints
+    ) -> tuple[PageBlock, Ints, Ints]:
         """The block with the payloads that continue in overflow pages appended whole.
 
         For those rows `page_end` is set to the new end of the payload.
@@ -264,7 +266,7 @@ class PageFile:
             parts += [here[:kept], self._chain(int.from_bytes(here[kept:], "big"), bytes_ - kept)]
         start[rows] = used + np.cumsum(whole) - whole
         end[rows] = page_end[rows] = start[rows] + whole
-        return Block(np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8)), start, end
+        return PageBlock(np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8)), start, end
 
     def _chain(self, number: int, size: int) -> bytes:
         """`size` bytes from the chain of overflow pages that begins with page `number`."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from pyprof.arrays.columns import Growing, narrowest
 from pyprof.arrays.types import Array, Bools, Bytes, Ints
-from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
+from pyprof.parse.sources.sqlite_pages.btree import Cells, OddFile, PageBlock, PageFile, varints
 
 Cell = int | float | str | bytes | None  # what SQLite can hold in one cell
 NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the cell holds a fraction, a text or a blob
@@ -37,7 +37,7 @@ _LONGEST_RUN = 32  # columns
 _MOST_WINDOW = 112  # bytes before a column, of which 8 are read: copies are as fast up to 128
 
 
-class Texts(NamedTuple):
+class PackedTexts(NamedTuple):
     """Texts or blobs within bytes: where each begins and its size in bytes (0 for NULL). They are valid until the next batch.
 
     After the last one `raw` has at least 32 bytes of padding.
@@ -57,12 +57,12 @@ class Batch(NamedTuple):
     """Some rows of a table: the requested integer columns in their order (NULL is -1), and the texts or blobs of one more."""
 
     columns: Sequence[Ints]
-    texts: Texts
+    texts: PackedTexts
 
     def take(self, rows: Ints | Bools) -> Batch:
         """Some of the rows."""
         raw, begin, size = self.texts
-        return Batch([column[rows] for column in self.columns], Texts(raw, begin[rows], size[rows]))
+        return Batch([column[rows] for column in self.columns], PackedTexts(raw, begin[rows], size[rows]))
 
 
 class Schema(NamedTuple):
@@ -128,7 +128,7 @@ class PageReader(PageFile):
         """
         for cells, wanted, _ in self._cells(schema, columns, wide, blobs):
             read = np.full((len(columns), len(cells.start)), -1, np.int64)
-            yield Batch(list(read), Texts(cells.block.raw, *decode(cells, wanted, read)))
+            yield Batch(list(read), PackedTexts(cells.block.raw, *decode(cells, wanted, read)))
 
     def _cells(
         self, schema: Schema, columns: Sequence[str], wide: str | None, blobs: bool = False
@@ -186,7 +186,7 @@ class _RecordRows:
     def __init__(self, cells: Cells, wanted: Wanted) -> None:
         self.wanted = wanted
         self.cells = cells
-        self.block: Block = cells.block
+        self.block: PageBlock = cells.block
         size, length = varints(self.block, cells.start)
         if (size <= length).any() or (size > cells.end - cells.start).any():  # a record has at least one column
             raise OddFile("a header is empty or longer than its record")
