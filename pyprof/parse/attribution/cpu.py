@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_values
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
 from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, nearest, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, Nested
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind, Table, make_table
 
 
-def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Columns, Positions]:
-    """In place of GPU activities: when and where each row was called, its columns of activities, and its position in `around`.
+def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table, Positions]:
+    """In place of GPU activities: when and where each row was called, the table of activities, and its position in `around`.
 
     Raises EmptyCapture where there are no ops.
     """
@@ -69,8 +69,9 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Column
         bare_node=nothing,
         dur_ns=np.maximum(own_time[at], 0),
     )
-    columns = Columns(start_ns=start[at], kind=np.full(len(at), ActivityKind.CPU), name=name_of[label[busiest]])
-    return called, columns, Positions(busiest)
+    kind = np.broadcast_to(np.int8(ActivityKind.CPU), len(at))
+    columns = {"kind": kind, "start_ns": start[at], "process": capture.process[thread], "name": name_of[label[busiest]]}
+    return called, make_table("activities", columns), Positions(busiest)
 
 
 def _computes(capture: CaptureFacts) -> Bools:

@@ -16,17 +16,16 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import union
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.markers import Kind
-from pyprof.opcall import OpRules
-from pyprof.parse.attribution.attribute import ops_around
-from pyprof.parse.attribution.launches import launch_of_activity
+from pyprof.parse.attribution.ops import ops_around
 from pyprof.parse.attribution.pauses import begins_of_steps, named_pauses
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
 from pyprof.parse.attribution.tracer import tracer_time
 from pyprof.parse.records.host import Host, Spans, Wait
 from pyprof.parse.sources.trace import ActivityKind, Trace
+from pyprof.parse.sources.trace import Table as TraceTable
 
 _BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
 _LOADING = re.compile(
@@ -85,43 +84,43 @@ class Calls(NamedTuple):
     waits: Bools
 
 
-def host_of(trace: Trace, rules: OpRules) -> Host:
-    """Everything the host did, but for its steps."""
-    return _Reader(trace).read(rules)
+def host_of(trace: Trace, capture: CaptureFacts, launch: Array) -> Host:
+    """Everything the host did, but for its steps. launch: see `launch_of_activity`."""
+    return _HostOfCapture(trace, capture, launch).read()
 
 
-def calls_of(trace: Trace) -> Calls:
-    """All API calls of a capture."""
+def calls_of(trace: Trace, launch: Array) -> Calls:
+    """All API calls of a capture. launch: see `launch_of_activity`."""
     launches, activities = trace.launches, trace.activities
     waiting = [_WAITS.match(text) is not None for text in trace.strings.values]
     waits = np.array([*waiting, False], np.bool_)[launches["name"]]
-    launch = launch_of_activity(trace)
     copies = np.flatnonzero((activities["kind"] == ActivityKind.MEMCPY) & (launch >= 0))
     done = launches["end_ns"][launch[copies]] >= activities["end_ns"][copies]
     waits[launch[copies[done]]] = True
     return Calls(launches["thread"], launches["start_ns"], launches["end_ns"], launches["name"], waits)
 
 
-class _Reader:
+class _HostOfCapture:
     """The tables of one capture, and what each call's name means."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace, self.calls = trace, calls_of(trace)
+    def __init__(self, trace: Trace, capture: CaptureFacts, launch: Array) -> None:
+        self.trace, self.capture, self.launch, self.calls = trace, capture, launch, calls_of(trace, launch)
+        self.called = np.zeros(len(trace.strings) + 1, np.bool_)  # which strings are names of calls
+        self.called[self.calls.name] = True
         self.process = trace.threads["process"].astype(np.int64)
         launches = self.named(_LAUNCHES.search)
         self.launching = np.zeros(len(self.process), np.bool_)  # threads; others, as those that pin memory, hold nobody up
         self.launching[self.calls.thread[launches]] = True
         self.leading = self.launching if self.launching.any() else ~self.launching  # on a CPU all threads
 
-    def read(self, rules: OpRules) -> Host:
-        """All tables."""
+    def read(self) -> Host:
         trace, frames = self.trace, np.sort(self.trace.frames["start_ns"].astype(np.int64))
         chosen = np.unique(np.linspace(0, max(len(frames) - 1, 0), _MOST_FRAMES).astype(np.int64)) if len(frames) else frames
         graphs = self.calls.start_ns[self.named(_GRAPH_LAUNCH.match)]
         loaders = [marker.name for marker in trace.markers if "enumerate(DataLoader)" in marker.name]
         single = any("_SingleProcess" in name for name in loaders)
-        waits, texts = self.waits(rules)
-        doing = named_pauses(trace)
+        waits, texts = self.waits()
+        doing = named_pauses(trace, self.launch)
         optimizers = {marker.name.removesuffix(".step") for marker in trace.markers if marker.kind == Kind.OPTIMIZER}
         return Host(
             work=self.work(), recorder=self.recorder(), waits=waits, texts=texts, frames=len(frames),
@@ -133,9 +132,9 @@ class _Reader:
 
     def named(self, named: Callable[[str], object]) -> Bools:
         """Calls that have a name for which `named` gives something."""
-        good = np.zeros(len(self.trace.strings) + 1, np.bool_)
-        for code in distinct_values(self.calls.name).tolist():
-            good[code] = code >= 0 and named(self.trace.strings[code]) is not None
+        good = np.zeros(len(self.called), np.bool_)
+        for code in np.flatnonzero(self.called[:-1]).tolist():
+            good[code] = named(self.trace.strings[code]) is not None
         return np.asarray(good[self.calls.name])
 
     # ------------------------------------------------------------------------------------------ what it worked on
@@ -183,22 +182,27 @@ class _Reader:
     def pauses(self, acts: Bools) -> tuple[list[Spans], list[Spans]]:
         """Times of at least 1 ms, by process, between two moments at which one of these calls began or ended, before the first
         and after the last; and the same with the begins of ops as moments too. Pauses that touch stay two."""
-        ranges, calls, found = self.trace.ranges, self.calls, ([], [])  # type: ignore[var-annotated]
+        ranges, calls, of_calls, of_ops = self.trace.ranges, self.calls, list[Spans](), list[Spans]()
         is_op = np.array([*(marker.kind in _OPS for marker in self.trace.markers), False], np.bool_)[ranges["label"]]
         is_op &= self.leading[ranges["thread"]]
         for process, pid in enumerate(self.trace.processes["pid"].tolist()):
             own = np.append(self.process == process, False)
             mine = acts & own[calls.thread]
-            begin, end = _long([calls.start_ns[mine], calls.end_ns[mine]])
-            found[0].append(Spans(pid, begin.tolist(), end.tolist()))
+            edges = np.sort(np.concatenate([[-_FAR_NS], calls.start_ns[mine], calls.end_ns[mine], [_FAR_NS]]), kind="stable")
+            long = np.flatnonzero(_is_long(edges))
+            begin, end = edges[long], edges[long + 1]
+            of_calls.append(Spans(pid, begin.tolist(), end.tolist()))
             # Ops matter only where calls leave a pause.
             times = ranges["start_ns"][is_op & own[ranges["thread"]]]
             at = np.searchsorted(begin, times, "right") - 1
-            inside = np.sort(times[(at >= 0) & (times < end[at])])
-            cut = [_long([inside[slice(*np.searchsorted(inside, pair))]], *pair) for pair in zip(begin, end, strict=True)]
-            both = [np.concatenate([np.empty(0, np.int64), *(part[edge] for part in cut)]).tolist() for edge in (0, 1)]
-            found[1].append(Spans(pid, *both))
-        return found
+            inside = (at >= 0) & (times < end[at])
+            pause = np.concatenate([np.arange(len(begin)), at[inside], np.arange(len(begin))])
+            moments = np.concatenate([begin, times[inside], end])
+            order = np.lexsort((moments, pause))
+            moments, pause = moments[order], pause[order]
+            long = np.flatnonzero(_is_long(moments) & (pause[1:] == pause[:-1]))
+            of_ops.append(Spans(pid, moments[long].tolist(), moments[long + 1].tolist()))
+        return of_calls, of_ops
 
     def preparation(self) -> Table:
         """When Python is in libraries that read, decode or make arrays, as far as its frames were recorded."""
@@ -230,7 +234,7 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------ what it waited in
 
-    def waits(self, rules: OpRules) -> tuple[list[Wait], list[tuple[str, str, str]]]:
+    def waits(self) -> tuple[list[Wait], list[tuple[str, str, str]]]:
         """All calls that waited, and their texts."""
         calls, trace = self.calls, self.trace
         rows = np.flatnonzero(calls.waits)
@@ -238,7 +242,7 @@ class _Reader:
         if not len(rows):
             return [], []
         codes: dict[tuple[str, str, str], int] = {}
-        places = zip(calls.name[rows].tolist(), self.origins(rows, rules), strict=True)
+        places = zip(calls.name[rows].tolist(), self.origins(rows), strict=True)
         text = [codes.setdefault((trace.strings[name], *origin), len(codes)) for name, origin in places]
         thread = calls.thread[rows]
         columns = (
@@ -259,12 +263,11 @@ class _Reader:
                 found[at].append(tid)
         return found
 
-    def origins(self, rows: Ints, rules: OpRules) -> list[tuple[str, str]]:
+    def origins(self, rows: Ints) -> list[tuple[str, str]]:
         """For each of these calls the op that made it, and its source line or else its layers; `-` where unknown."""
         calls, trace = self.calls, self.trace
-        capture = CaptureFacts(trace, rules)
         thread, when = calls.thread[rows], calls.start_ns[rows]
-        _keep_around(capture, thread, when)
+        capture = self.capture.only(_open_at(trace.ranges, thread, when))
         around = ops_around(capture)
         at = around.nested.innermost(thread, when)
         stacks = Stacks(capture.trace, capture.aside)
@@ -280,19 +283,17 @@ class _Reader:
         return found
 
 
-def _long(moments: list[Ints], first: int = -_FAR_NS, last: int = _FAR_NS) -> tuple[Ints, Ints]:
-    """(begin, end) of times of at least 1 ms between moments that follow each other, from the first to the last edge."""
-    edges = np.sort(np.concatenate([[first], *moments, [last]]), kind="stable")
-    long = np.flatnonzero(edges[1:] // 2 - edges[:-1] // 2 >= _LONG_NS // 2)
-    return edges[long], edges[long + 1]
+def _is_long(moments: Ints) -> Bools:
+    """Whether at least 1 ms lies between each moment and the next. Halves, since the whole may not fit 64 bits."""
+    return np.asarray(moments[1:] // 2 - moments[:-1] // 2 >= _LONG_NS // 2)
 
 
-def _keep_around(capture: CaptureFacts, thread: Ints, when: Ints) -> None:
-    """Let only those ranges nest that are open at one of these moments of their thread."""
-    ranges, kept = capture.ranges, np.zeros(len(capture.kept), np.bool_)
+def _open_at(ranges: TraceTable, thread: Ints, when: Ints) -> Bools:
+    """Which ranges are open at one of these moments of their thread."""
+    found = np.zeros(len(ranges["label"]), np.bool_)
     for one in distinct_values(thread).tolist():
         times = np.append(np.sort(when[thread == one]), np.iinfo(np.int64).max)
         rows = np.flatnonzero(ranges["thread"] == one)
         begin = ranges["start_ns"][rows]
-        kept[rows] = times[np.searchsorted(times, begin)] <= np.maximum(ranges["end_ns"][rows], begin)
-    capture.kept &= kept
+        found[rows] = times[np.searchsorted(times, begin)] <= np.maximum(ranges["end_ns"][rows], begin)
+    return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct, row_type
+from pyprof.arrays.columns import distinct_rows, distinct_values, map_distinct, row_type
 from pyprof.arrays.nesting import any_order
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
@@ -61,16 +61,14 @@ class Launched:
         return len(self.dur_ns)
 
 
-def find_launches(trace: Trace, activities: Columns, launches: Columns) -> Launched:
-    """Rule 1 for all activities; takes their ends and all launches."""
-    launch = launch_of_activity(trace)
+def find_launches(trace: Trace, launch: Array) -> Launched:
+    """Rule 1 for all activities. launch: see `launch_of_activity`."""
+    activities, launches = trace.activities, trace.launches
     known, in_graph = launch >= 0, activities["graph_node"] >= 0
     launch_ns, thread = take(launches["start_ns"], launch), take(launches["thread"], launch).astype(np.int32)
     range_thread, when, recorded = _recorded_in_graph(trace, thread, launch_ns)
     replay, replay_ns = _replays(trace, launch)
     launch_dur_ns = np.where(known, take(launches["end_ns"], launch) - launch_ns, -1)
-    dur_ns = activities.take("end_ns").astype(np.int64) - activities["start_ns"]
-    launches.clear()
     return Launched(
         launched=known,
         launch_ns=launch_ns,
@@ -82,7 +80,7 @@ def find_launches(trace: Trace, activities: Columns, launches: Columns) -> Launc
         replay_ns=replay_ns,
         in_graph=in_graph,
         bare_node=in_graph & ~recorded,
-        dur_ns=dur_ns,
+        dur_ns=activities["end_ns"].astype(np.int64) - activities["start_ns"],
     )
 
 

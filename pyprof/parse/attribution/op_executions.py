@@ -15,10 +15,9 @@ import numpy as np
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
-from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.in_slices import locate
-from pyprof.parse.attribution.launches import find_launches
-from pyprof.parse.attribution.ops import OpsAround, nearest
+from pyprof.parse.attribution.launches import find_launches, launch_of_activity
+from pyprof.parse.attribution.ops import OpsAround, nearest, ops_around
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested
 from pyprof.parse.sources.trace import Trace
 
@@ -69,7 +68,7 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     on_device = len(trace.activities["kind"]) > 0
     self_device, kernels = np.zeros(size, np.int64), np.zeros(size, np.int64)
     if on_device:
-        rows = find_launches(capture.trace, capture.activities, capture.launches)
+        rows = find_launches(trace, launch_of_activity(trace))
         placed = locate(capture, around, rows.range_thread, rows.when)
         at = np.where(placed.by_time, -1, owner[placed.at])
         np.add.at(self_device, at[at >= 0], rows.dur_ns[at >= 0])

@@ -14,8 +14,8 @@ from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.sorting import order_by
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
-from pyprof.parse.attribution.launches import gather, take
-from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_order
+from pyprof.parse.attribution.launches import Launched, gather, take
+from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_all, nest_order
 from pyprof.parse.sources.trace import Trace
 
 UNSETTLED = -2  # a state of recomputation: not 1; 0 or -1 depends on the whole thread
@@ -173,6 +173,14 @@ class OpsAround:
         self.reentrant, self.numbered = (around >= 0) & reentrant[around], numbered
 
 
+def ops_around(capture: CaptureFacts) -> OpsAround:
+    """Rules 2 and 3 for all ranges of a capture at once, for those who need more than kernels."""
+    nested, crossed = nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))
+    if len(crossed):
+        capture.set_aside(crossed)
+    return OpsAround(capture, nested)
+
+
 def _state_of_items(position: Ints, function: Array, numbered: Bools, telling: Bools, reentrant: Bools) -> Array:
     """State of each outermost op of a function; positions grow with time. What has no number between two that run again was
     run again as well, without gradients."""
@@ -203,7 +211,7 @@ def settled(state: Array, thread: Integers, constant: Bools) -> Array:
 # ----------------------------------------------------------------------------------------- backward ranges and their forward
 
 
-class Side(NamedTuple):
+class NumberedRanges(NamedTuple):
     """Forward or backward ranges: process, thread and sequence number of each, begin in ns, label."""
 
     process: Ints
@@ -213,7 +221,9 @@ class Side(NamedTuple):
     label: Integers
 
 
-def owners(forward: Side, backward: Side, forward_thread: Integers, markers: list[Marker]) -> tuple[Places, int, int]:
+def owners(
+    forward: NumberedRanges, backward: NumberedRanges, forward_thread: Integers, markers: list[Marker]
+) -> tuple[Places, int, int]:
     """Rule 4: for each backward range the last forward range of its process with its number begun before it.
 
     The numbers are counted per thread and printed as a peek at the counter: several ranges of a forward op share one number,
@@ -362,30 +372,22 @@ def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) 
     return KernelOps(OpTable(*map(with_none, columns)), Places(place_of[op]), Places(place_of[forward]))
 
 
-class Replays(NamedTuple):
-    """Of each kernel the execution of a CUDA graph that it is part of (-1 none), and when that and the kernel began, in ns."""
-
-    replay: Ints
-    replay_ns: Ints
-    start_ns: Ints
-
-
-def instances(capture: CaptureFacts, ops: KernelOps, replays: Replays) -> tuple[Ints, Ints]:
+def instances(capture: CaptureFacts, ops: KernelOps, launches: Launched) -> tuple[Ints, Ints]:
     """Rule 6: the numbers of the op instances of kernels and of their forward ops, in order of begin.
 
     Of those that began together on one thread the outer comes first. Each replay of a CUDA graph is an instance of its own.
     """
-    replay, (table, op, forward) = replays.replay, ops
+    replay, (table, op, forward) = launches.replay, ops
     inverse: list[Integers] = [op, forward]
     place: Array = np.arange(len(table.start) - 1)
     turn, begin = np.zeros(len(place), np.int8), table.start[:-1]
     if (replay >= 0).any():
         both = np.concatenate([op, forward])
-        ran = np.concatenate([replay, _forward_replay(op, forward, replays)])
+        ran = np.concatenate([replay, _forward_replay(op, forward, launches, capture.trace.activities["start_ns"])])
         (place, turn), _, number = distinct_rows(both, np.where(both >= 0, ran, -1))
         inverse = np.split(number, 2)
         begin_of = np.full(int(replay.max()) + 1, -1, np.int64)
-        begin_of[replay[replay >= 0]] = replays.replay_ns[replay >= 0]
+        begin_of[replay[replay >= 0]] = launches.replay_ns[replay >= 0]
         begin = np.where(turn >= 0, begin_of[turn], table.start[place])
 
     def ties(at: Array) -> list[Array]:
@@ -400,14 +402,13 @@ def instances(capture: CaptureFacts, ops: KernelOps, replays: Replays) -> tuple[
     return result[inverse[0]], result[inverse[1]]
 
 
-def _forward_replay(op: Places, forward: Places, replays: Replays) -> Ints:
+def _forward_replay(op: Places, forward: Places, launches: Launched, start_ns: Ints) -> Ints:
     """Of a forward op that CUDA graphs ran several times, the last replay begun before each backward kernel.
 
     A forward op without kernels has no replays: those of the backward kernel are taken.
     """
-    replay, replay_ns, start_ns = replays
-    own = op >= 0
-    executions = distinct_rows(op[own], replay_ns[own], replay[own]).columns
+    replay, own = launches.replay, op >= 0
+    executions = distinct_rows(op[own], launches.replay_ns[own], replay[own]).columns
     times = distinct_values(executions[1])
     known = executions[0] * (len(times) + 1) + np.searchsorted(times, executions[1]) + 1
     wanted = forward.astype(np.int64) * (len(times) + 1) + np.searchsorted(times, start_ns, "right")

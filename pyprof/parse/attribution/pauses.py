@@ -11,9 +11,9 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import spans
-from pyprof.arrays.types import Ints
+from pyprof.arrays.types import Array, Ints
 from pyprof.markers import Kind
-from pyprof.parse.attribution.launches import launch_of_activity, take
+from pyprof.parse.attribution.launches import take
 from pyprof.parse.records.host import Doing
 from pyprof.parse.sources.trace import Trace
 
@@ -86,16 +86,16 @@ def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
     return min((int(values.min()) for values in starts if len(values)), default=-1)
 
 
-def named_pauses(trace: Trace) -> list[Doing]:
+def named_pauses(trace: Trace, launch: Array) -> list[Doing]:
     """Names of what launching threads did before launches that came at least LONG_NS after their device had run dry; of
-    captures of several devices or with communication, since ranks are compared by it."""
+    captures of several devices or with communication, since ranks are compared by it. launch: see `launch_of_activity`."""
     activities, launches = trace.activities, trace.launches
-    process, start = activities["process"].astype(np.int64), activities["start_ns"].astype(np.int64)
-    (_, devices), _, unit = distinct_rows(process, activities["device"])
-    used = [trace.strings[code] for code in np.unique(activities["name"]).tolist() if code >= 0]
-    if len(devices) < 2 and not any(map(_COMMUNICATES.search, used)):
+    start = activities["start_ns"].astype(np.int64)
+    units, _, unit = distinct_rows(activities["process"], activities["device"])
+    used = np.zeros(len(trace.strings) + 1, np.bool_)
+    used[activities["name"]] = True
+    if units.shape[1] < 2 and not any(_COMMUNICATES.search(trace.strings[code]) for code in np.flatnonzero(used[:-1]).tolist()):
         return []
-    launch = launch_of_activity(trace)
     begun, thread = take(launches["start_ns"], launch), take(launches["thread"], launch)
     order = np.lexsort((start, unit))
     first = np.append(True, np.diff(unit[order]) != 0)

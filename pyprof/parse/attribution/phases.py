@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns
 from pyprof.arrays.sorting import order_by, same_as_before
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware.kernels import is_of
 from pyprof.opcall import OpCall
+from pyprof.parse.attribution.launches import Launched, take
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.slices import KernelRanges
 from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
@@ -44,21 +44,32 @@ _BACKWARD_RANGES = frozenset({"torch.distributed.ddp.reducer::copy_bucket_to_gra
 
 @dataclass(eq=False, repr=False)
 class Evidence:
-    """What says the phase of each row: label of its op (-1 none), the ranges around it, whether it is backward, the thread of
-    its launch, whether it ran in a CUDA graph."""
+    """What says the phase of each row: label of its op (-1 none), the ranges around it, whether it is backward, its launch, the
+    number of its step, its kind and its name; and the distinct stacks."""
 
     op: Array
     kernels: KernelRanges
     is_backward: Bools
-    launch_thread: Array
-    in_graph: Bools
+    launches: Launched
+    step: Array
+    kind: Array
+    name: Array
+    stacks: list[Stack]
 
 
-def find_phases(capture: CaptureFacts, says: Evidence, columns: Columns, stacks: list[Stack]) -> dict[str, int]:
-    """Put phase, dir and phase_inferred into columns; returns how many rows' phase is known from the name of their kernel
-    alone."""
-    kind, name, strings = columns["kind"], columns["name"], capture.trace.strings
-    phase = _said(capture, says, stacks)
+@dataclass(eq=False, repr=False)
+class Phases:
+    """Codes of each row into PHASES and DIRECTIONS, -1 unknown; and whether its phase is known from its kernel's name alone."""
+
+    phase: Array
+    direction: Array
+    inferred: Bools
+
+
+def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
+    """Phase and direction of each row."""
+    kind, name, strings, stacks = says.kind, says.name, capture.trace.strings, says.stacks
+    phase = _said(capture, says)
     inferred = np.zeros(len(kind), np.bool_)
     bare = np.flatnonzero(phase < 0)
     if len(bare):
@@ -66,22 +77,20 @@ def find_phases(capture: CaptureFacts, says: Evidence, columns: Columns, stacks:
         named = texts_where(strings, name[bare], lambda text: re.search(_BACKWARD_KERNEL, text) is not None)[name[bare]]
         inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL) & (phase[bare] != BACKWARD)
         phase[bare[inferred[bare]]] = BACKWARD
-        _fill_between(capture, says, columns, phase)
-        _fill_by_name(columns, phase, inferred)
-    forward = np.int8(DIRECTIONS.index("fprop"))  # of the first two phases the codes are those of directions
-    columns["dir"] = np.where(phase == OPTIMIZER, forward, phase)
+        _fill_between(capture, says, phase)
+        _fill_by_name(says, phase, inferred)
+    # The codes of the first two phases are those of directions.
+    direction = np.where(phase == OPTIMIZER, np.int8(DIRECTIONS.index("fprop")), phase)
     phase[texts_where(strings, name, lambda text: is_of(text, _COMMUNICATION))[name]] = COMMUNICATION
     # Of gloo there are ops and no kernels.
     phase[(kind == ActivityKind.CPU) & _in_ops(capture, says, lambda call: call.module == "c10d")] = COMMUNICATION
     phase[np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
-    columns["phase"] = phase
-    columns["phase_inferred"] = np.where(inferred, np.int8(1), np.int8(-1))
-    return {"kernels whose phase is inferred from their name": int(inferred.sum())}
+    return Phases(phase, direction, inferred)
 
 
-def _said(capture: CaptureFacts, says: Evidence, stacks: list[Stack]) -> Array:
-    """What the ops, functions and ranges around each row say."""
-    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in stacks), False])
+def _said(capture: CaptureFacts, says: Evidence) -> Array:
+    """The phase that the ops, functions and ranges around each row say."""
+    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in says.stacks), False])
     phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
     backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
     phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
@@ -118,26 +127,27 @@ def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) ->
     return found
 
 
-def _fill_between(capture: CaptureFacts, says: Evidence, columns: Columns, phase: Array) -> None:
+def _fill_between(capture: CaptureFacts, says: Evidence, phase: Array) -> None:
     """A row whose phase is unknown is forward where those launched last before it and first after it in its process are, and
     no other thread launched anything between these, nor did a step end. A CUDA graph, whose kernels have one launch in common,
     may hold a whole step: nothing next to it says what that is, nor does it of what is next to it."""
-    process = np.where(says.launch_thread >= 0, capture.process[says.launch_thread], -1)
+    thread = says.launches.launch_thread
+    process, tid = np.where(thread >= 0, capture.process[thread], -1), take(capture.trace.threads["tid"], thread)
     for number in range(int(capture.process.max(initial=-1)) + 1):
         launched = np.flatnonzero(process == number)
         if (phase[launched] < 0).any():
-            _fill_between_of(says, columns, launched, phase)
+            _fill_between_of(says, tid[launched], launched, phase)
 
 
-def _fill_between_of(says: Evidence, columns: Columns, launched: Ints, phase: Array) -> None:
-    """The same for the rows of one process."""
-    own, when, tid = phase[launched], columns["launch_ns"][launched], columns["tid"][launched]
+def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) -> None:
+    """Fill between the rows of one process. tid: of each."""
+    own, when = phase[launched], says.launches.launch_ns[launched]
     place = order_by(when, lambda at: (tid[at], own[at]))  # by values alone, so that no order of the file shows
-    order, step = launched[place], columns["step"]
+    order = launched[place]
     rest = ~same_as_before(tid, place)
     same = same_as_before(when, place) & ~rest
-    rest |= ~same_as_before(step, order)
-    graph = says.in_graph[order] | (columns["kind"][order] == ActivityKind.GRAPH)
+    rest |= ~same_as_before(says.step, order)
+    graph = says.launches.in_graph[order] | (says.kind[order] == ActivityKind.GRAPH)
     graph[1:] |= same
     graph[:-1] |= same
     known = (phase[order] >= 0) | graph
@@ -156,9 +166,9 @@ def _fill_between_of(says: Evidence, columns: Columns, launched: Ints, phase: Ar
     phase[order[np.cumsum(edges[:-1], dtype=np.int8) > 0]] = FORWARD
 
 
-def _fill_by_name(columns: Columns, phase: Array, inferred: Bools) -> None:
+def _fill_by_name(says: Evidence, phase: Array, inferred: Bools) -> None:
     """A kernel whose phase is unknown has that of the other kernels of its name, where these have one."""
-    kernel, name = columns["kind"] == ActivityKind.KERNEL, columns["name"]
+    kernel, name = says.kind == ActivityKind.KERNEL, says.name
     seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
     known = kernel & (phase >= 0) & ~inferred
     seen[phase[known], name[known]] = True

@@ -6,20 +6,21 @@ layers, steps, optimizers and the user's own stay as context. What only the whol
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, distinct_values, row_type
+from pyprof.arrays.columns import distinct_values, row_type
 from pyprof.arrays.nesting import Forest, any_order, by_thread, crossing, nest, sort_ranges
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import CONVERSIONS, OpCall, OpRules
 from pyprof.parse.attribution.launches import gather, ranks
-from pyprof.parse.sources.trace import Trace
+from pyprof.parse.sources.trace import Table, Trace
 
 NEVER = np.iinfo(np.int64).max  # the end of a range that was never closed
 CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
@@ -261,17 +262,14 @@ class SetAside(NamedTuple):
 class CaptureFacts:
     """What only the whole capture shows.
 
-    trace: with tables of its own, `activities`, `launches` and `ranges`, from which columns are taken; labels: what each label
+    trace: a copy whose tables `attribute` empties once no later rule reads them; labels: what each label
     means; kept: which rows of ranges nest, as far as is known; aside: the context ranges that do not; any_numbers: whether any
     op shows a sequence number; process: of each thread, main: the main thread of each process (both -1 unknown, and for -1).
     """
 
     def __init__(self, trace: Trace, rules: OpRules) -> None:
-        self.activities, self.launches, self.ranges = map(Columns, (trace.activities, trace.launches, trace.ranges))
-        self.trace = replace(trace, activities=self.activities, launches=self.launches, ranges=self.ranges)
-        self.rules, self.labels = rules, facts_of_labels(trace.markers, rules)
-        never = leaked(self.trace)
-        self.ranges.take("open")  # in `never` now
+        self.trace, self.rules, self.labels = replace(trace), rules, facts_of_labels(trace.markers, rules)
+        never = leaked(trace)
         rows = np.flatnonzero(never)
         self._leaked = rows[self.labels.context[self.ranges["label"][rows]]]
         self.kept: Bools = np.logical_not(never, out=never)
@@ -284,10 +282,16 @@ class CaptureFacts:
         self.main[-1] = -1
         self.set_aside(Rows(self._leaked[:0]))
 
-    def __getstate__(self) -> dict[str, object]:
-        """For a process that attributes slices: without the activities, of which these have columns of their own."""
-        bare = Columns()
-        return vars(self) | {"activities": bare, "trace": replace(self.trace, activities=bare)}
+    @property
+    def ranges(self) -> Table:
+        """The trace's table of ranges."""
+        return self.trace.ranges
+
+    def only(self, mask: Bools) -> CaptureFacts:
+        """The same capture, of whose ranges only those in a mask nest."""
+        found = copy(self)
+        found.kept = self.kept & mask
+        return found
 
     def set_aside(self, crossed: Rows) -> None:
         """Take out ranges that cross others."""
