@@ -50,22 +50,22 @@ def run(options: argparse.Namespace) -> int:
     output = None if options.output is None else locate(options.output)
     if options.kinds is not None:
         kind_codes(options.kinds)  # what is wrong is reported before the work
-    if isinstance(output, Remote) or (output is not None and _is_folder(output, len(options.file))):
+    if isinstance(output, Remote):
         return _parse_many(options, output)
+    # -o means a data set by a name without a suffix, or where it is a folder that is not named as records are.
+    if output is not None and not is_direct(output):
+        is_folder = output.is_dir() and (len(options.file) > 1 or output.suffix not in _FORMATS)
+        if is_folder or not output.suffix:
+            return _parse_many(options, output)
     if len(options.file) > 1:
         raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
     source = locate(options.file[0])
-    if output is not None:
-        _check_output(output, source)
+    if output is not None:  # whatever would keep it from being written is found out before the work
+        if output.suffix not in _FORMATS and not is_direct(output):
+            raise UsageError(f"{output}: unknown format of records", "give a name that ends in .dict, .jsonl or .parquet")
+        check_output(output, [source] if isinstance(source, Path) else [])
     _parse(source, output, options.kinds)
     return 0
-
-
-def _is_folder(output: Path, files: int) -> bool:
-    """Whether -o means a data set: a name without a suffix, or a folder that is there and is not named as records."""
-    if is_direct(output):
-        return False
-    return not output.suffix or (output.is_dir() and (files > 1 or output.suffix not in _FORMATS))
 
 
 def _parse(source: File, output: Path | None, kinds: str | None) -> None:
@@ -105,13 +105,6 @@ def _parse_many(options: argparse.Namespace, folder: File) -> int:
 
 def _load_kinds(load: Callable[[Path], Records], kinds: str, path: Path) -> Records:
     return choose_kinds(load(path), kinds)
-
-
-def _check_output(output: Path, source: File) -> None:
-    """Find out before the work what would keep the output from being written."""
-    if output.suffix not in _FORMATS and not is_direct(output):
-        raise UsageError(f"{output}: unknown format of records", "give a name that ends in .dict, .jsonl or .parquet")
-    check_output(output, [source] if isinstance(source, Path) else [])
 
 
 def _write(records: Records, output: Path) -> None:

@@ -20,7 +20,6 @@ from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.attribution.derived import telling_text, with_steps
 from pyprof.parse.attribution.engine_steps import find_engine_steps
 from pyprof.parse.attribution.host import host_of
-from pyprof.parse.attribution.in_slices import add_slice, attribute_slices, no_results
 from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, launch_of_activity, ranks, take
 from pyprof.parse.attribution.marked_steps import Marks, mark_steps
 from pyprof.parse.attribution.ops import (
@@ -36,7 +35,16 @@ from pyprof.parse.attribution.ops import (
 )
 from pyprof.parse.attribution.phases import Evidence, Phases, find_phases
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts
-from pyprof.parse.attribution.slices import MOST_KERNELS, KernelRanges, Slice, SliceResults, ThreadFacts
+from pyprof.parse.attribution.slices import (
+    MOST_KERNELS,
+    KernelRanges,
+    Slice,
+    SliceResults,
+    ThreadFacts,
+    add_slice,
+    attribute_slices,
+    no_results,
+)
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
 from pyprof.parse.records.records import COLUMNS, GpuInfo, MarkedStep, Records
 from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace, make_table
@@ -283,13 +291,10 @@ def _columns(capture: CaptureFacts, found: _Found) -> tuple[dict[str, Array], li
         "by_time": found.kernels.by_time,
         "phase_inferred": np.where(found.phases.inferred, np.int8(1), np.int8(-1)),
     }
-    return {name: _fitted(name, values) for name, values in columns.items()}, devices
-
-
-def _fitted(name: str, values: Array) -> Array:
-    """A column of Records in its type; of a single value one that takes no memory."""
-    values = values.astype(COLUMNS[name][0], copy=False)
-    return np.broadcast_to(values[0], len(values)) if is_constant(values) else values
+    for name, values in columns.items():
+        values = values.astype(COLUMNS[name][0], copy=False)
+        columns[name] = np.broadcast_to(values[0], len(values)) if is_constant(values) else values
+    return columns, devices
 
 
 def _records(trace: Trace, results: SliceResults, columns: dict[str, Array], launch_thread: Array, on_engine: Bools) -> Records:

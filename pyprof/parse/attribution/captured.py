@@ -94,7 +94,9 @@ def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool =
     for index in np.argsort(first, kind="stable").tolist():
         own = inverse == index
         graph = Graph(rows[own], codes[own], said[own])
-        size, mode = _size(trace, int(label[first[index]]), given)
+        size, mode = given.batch_size, given.mode
+        if (annotation := int(label[first[index]])) >= 0 and (match := _CAPTURE.fullmatch(trace.markers[annotation].text)):
+            size, mode = int(match[1]), match[2]
         shape = shaped.size(graph) if size is None else None  # of several sizes each graph says its own
         found.setdefault((size, shape, mode, int(process[first[index]])), []).append(graph)
     listed = given.batch_size if len(found) == 1 else None
@@ -128,16 +130,15 @@ class _Shapes:
 
     def other(self, graphs: list[Graph], said: int | None) -> int | None:
         """As `size`, of several graphs together."""
-        parts = [self._around(self.start[graph.rows], self.threads[graph.rows]) for graph in graphs if len(graph.rows)]
+        parts = []
+        for rows in (graph.rows for graph in graphs if len(graph.rows)):
+            begin, end = self.start[rows].min(), self.start[rows].max()
+            own = slice(np.searchsorted(self.until, begin, "right"), np.searchsorted(self.begin, end, "right"))
+            parts.append(self.sizes[own][(self.end[own] > begin) & np.isin(self.thread[own], self.threads[rows])])
         values, counts = np.unique(np.concatenate(parts), return_counts=True)
         if not len(values) or counts.max() < _MOSTLY * counts.sum() or counts[values == said].sum() >= _SELDOM * counts.sum():
             return None
         return int(values[counts.argmax()])
-
-    def _around(self, start: Ints, threads: Ints) -> Ints:
-        begin, end = start.min(), start.max()
-        own = slice(np.searchsorted(self.until, begin, "right"), np.searchsorted(self.begin, end, "right"))
-        return np.asarray(self.sizes[own][(self.end[own] > begin) & np.isin(self.thread[own], threads)])
 
 
 def _said(trace: Trace, rows: Ints) -> Ints:
@@ -167,11 +168,6 @@ def _digest(text: str) -> np.uint64:
     """A number of a text; addresses of objects differ from call to call and are left out."""
     digest = blake2b(_ADDRESS.sub("", text).encode(errors="replace"), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "big"))
-
-
-def _size(trace: Trace, label: int, given: GraphTrace) -> tuple[int | None, str]:
-    match = _CAPTURE.fullmatch(trace.markers[label].text) if label >= 0 else None
-    return (int(match[1]), match[2]) if match is not None else (given.batch_size, given.mode)
 
 
 def _work(trace: Trace, strings: Strings) -> tuple[Ints, Ints]:

@@ -37,11 +37,12 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table,
     duration = np.append(np.maximum(capture.ranges["end_ns"][nested.row] - nested.start, 0), 0)
     here = np.arange(len(label))
     roots = formula_root == here
-    idle = np.zeros(len(markers) + 1, np.bool_)
-    for code in distinct_values(label[roots]).tolist():
-        call = markers[code].call
-        idle[code] = call is not None and capture.rules.moves(call)
-    roots |= _without_formula(around, roots, roots & ~idle[label])
+    rules, calls = capture.rules, [marker.call for marker in markers]
+    moves = np.array([*(call is not None and rules.moves(call) for call in calls), False], np.bool_)
+    computes = ~moves & np.array(
+        [*(call is not None and not rules.is_structural(call.name) for call in calls), False], np.bool_
+    )
+    roots |= _without_formula(around, roots, roots & ~moves[label])
     owner = nearest(nested, roots)
     at = np.flatnonzero(roots)
     outer = owner[nested.parent[at]]
@@ -49,7 +50,7 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table,
     np.subtract.at(own_time, outer[outer >= 0], duration[at][outer >= 0])
     copied = labels.copy[label] & with_none(labels.copy[label][owner[nested.parent]])
     named = labels.inner[label] | labels.is_op[label]
-    busiest = _busiest(nested, owner, duration, (named, named & _computes(capture)[label]), copied)[at]
+    busiest = _busiest(nested, owner, duration, (named, named & computes[label]), copied)[at]
     name_of = np.empty(len(markers), np.int64)
     for code in distinct_values(label[busiest]).tolist():
         call = markers[code].call
@@ -72,14 +73,6 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table,
     kind = np.broadcast_to(np.int8(ActivityKind.CPU), len(at))
     columns = {"kind": kind, "start_ns": start[at], "process": capture.process[thread], "name": name_of[label[busiest]]}
     return called, make_table("activities", columns), Positions(busiest)
-
-
-def _computes(capture: CaptureFacts) -> Bools:
-    """For each marker whether it is an op that does more than to copy, fill, allocate or view; for code -1 not."""
-    rules, calls = capture.rules, [marker.call for marker in capture.trace.markers]
-    return np.array(
-        [*(call is not None and not (rules.is_structural(call.name) or rules.moves(call)) for call in calls), False], np.bool_
-    )
 
 
 def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:

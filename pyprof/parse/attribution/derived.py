@@ -48,20 +48,17 @@ def with_inside(trace: Trace, around: OpsAround) -> Retyped:
     sums = np.append(np.uint64(0), sums)
     hashes = (sums[bounds[1]] - sums[bounds[0]]).view(np.int64) >> 3
     _, example, inverse = distinct_rows(label[owners], bounds[1] - bounds[0], hashes)
-    ranges = [(int(label[owners[at]]), slice(bounds[0][at], bounds[1][at])) for at in example.tolist()]
-    codes = [_labelled(trace, own, label[called[part]].tolist()) for own, part in ranges]
+    codes = []
+    for at in example.tolist():
+        own, part = int(label[owners[at]]), label[called[bounds[0][at] : bounds[1][at]]].tolist()
+        calls = [call for one in dict.fromkeys(part) if (call := trace.markers[one].call) is not None]
+        listed = [[call.name, *map(_without_gradient, call.args)] for call in calls[:_MOST_INSIDE]]
+        codes.append(with_argument(trace, own, INSIDE, listed) if listed else own)
     return Retyped(Rows(nested.row[owners]), np.array(codes, np.int64)[inverse])
 
 
-def _labelled(trace: Trace, label: int, inside: list[int]) -> int:
-    """The label of an op with what ran inside it."""
-    calls = [call for one in dict.fromkeys(inside) if (call := trace.markers[one].call) is not None]
-    listed = [[call.name, *map(_kept, call.args)] for call in calls[:_MOST_INSIDE]]
-    return with_argument(trace, label, INSIDE, listed) if listed else label
-
-
-def _kept(value: object) -> object:
-    """Gradients are none of an inner op's business here."""
+def _without_gradient(value: object) -> object:
+    """An argument; of a tensor only shape, type and strides."""
     return TensorSpec(value.shape, value.dtype, value.strides) if isinstance(value, TensorSpec) else value
 
 

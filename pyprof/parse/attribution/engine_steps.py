@@ -7,7 +7,6 @@ annotations launched, that of the step which its process makes then. What the te
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ class _Annotation(NamedTuple):
     text: str
 
 
-class _Open:
+class _OpenStep:
     """A step of which more annotations may follow."""
 
     def __init__(self, first: _Annotation, says: EngineStep) -> None:
@@ -104,24 +103,18 @@ def _annotations(capture: CaptureFacts) -> list[_Annotation]:
     )
 
 
-def _steps(annotations: list[_Annotation]) -> list[_Open]:
+def _steps(annotations: list[_Annotation]) -> list[_OpenStep]:
     """Annotations in order of begin -> steps in order of begin."""
-    found: list[_Open] = []
-    recent: list[_Open] = []  # of the process: those that are not over yet, and the last
+    found: list[_OpenStep] = []
+    recent: list[_OpenStep] = []  # of the process: those that are not over yet, and the last
     for one in annotations:
-        recent = list(_recent(recent, one))
+        recent = [s for s in recent if s.process == one.process and (s.end_ns > one.start_ns or s is recent[-1])]
         says = read(one.text) or EngineStep()
         nested = [step for step in recent if step.holds(one)]
         if not any(step.take(one, says) for step in (*nested, *reversed(recent))):
-            recent.append(_Open(one, says))
+            recent.append(_OpenStep(one, says))
             found.append(recent[-1])
     return found
-
-
-def _recent(steps: list[_Open], one: _Annotation) -> Iterator[_Open]:
-    for step in steps:
-        if step.process == one.process and (step.end_ns > one.start_ns or step is steps[-1]):
-            yield step
 
 
 def _alone(process: Ints, begin: Ints, end: Ints) -> Bools:

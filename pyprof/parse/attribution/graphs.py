@@ -15,7 +15,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Array, Bools, Ints
-from pyprof.engine_steps import EngineStep, read
+from pyprof.engine_steps import read
 from pyprof.markers import Kind
 from pyprof.parse.attribution.captured import Family, GraphTrace, families, is_capture
 from pyprof.parse.attribution.launches import gather
@@ -109,17 +109,13 @@ def _steps(run: Trace, of: Replays) -> tuple[Ints, list[Size]]:
         when = run.launches["start_ns"][launch]
         upto = int(np.searchsorted(start, when, "right"))
         around = [at for at in range(max(upto - 8, 0), upto) if end[at] > when and process[at] == of.process[replay]]
-        sizes.append(_size([one for at in around if (one := says[label[at]]) is not None]))
+        steps = [one for at in around if (one := says[label[at]]) is not None]
+        tokens = {one.tokens for one in steps if one.tokens is not None}
+        requests = {one.requests for one in steps if one.requests is not None}
+        # Where tokens are drafted a graph is of a multiple of either that is not recorded.
+        sizes.append(() if any(one.drafting for one in steps) else tuple(sorted(tokens or requests)))
         number[replay] = around[0] if around else -1
     return number, sizes
-
-
-def _size(steps: list[EngineStep]) -> Size:
-    """The tokens and requests of a step. Where tokens are drafted a graph is of a multiple of either that is not recorded."""
-    if any(step.drafting for step in steps):
-        return ()
-    tokens = {step.tokens for step in steps if step.tokens is not None}
-    return tuple(sorted(tokens or {step.requests for step in steps if step.requests is not None}))
 
 
 def _allowed(known: list[Family], size: Size) -> int:

@@ -15,10 +15,10 @@ import numpy as np
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
-from pyprof.parse.attribution.in_slices import locate
 from pyprof.parse.attribution.launches import find_launches, launch_of_activity
 from pyprof.parse.attribution.ops import OpsAround, nearest, ops_around
-from pyprof.parse.attribution.ranges import CaptureFacts, Nested
+from pyprof.parse.attribution.ranges import CaptureFacts
+from pyprof.parse.attribution.slices import locate
 from pyprof.parse.sources.trace import Trace
 
 _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE, Kind.OPTIMIZER, Kind.STEP, Kind.INTERNAL)
@@ -77,10 +77,14 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     of_host, of_device = np.zeros(size, np.int64), np.zeros(size, np.int64)
     for result, which in ((of_host, memory["device"] < 0), (of_device, memory["device"] >= 0)):
         np.add.at(result, mine[which & (mine >= 0)], memory["bytes"][which & (mine >= 0)])
-    totals = [_with_all_inside(nested, own)[shown] for own in (self_device, of_host, of_device)]
+    totals = np.stack([self_device, of_host, of_device])
+    for level, around_level in reversed(nested.levels):
+        for total in totals:
+            np.add.at(total, around_level, total[level])  # what is in nothing adds to the last element, of position -1
+    device, host_mem, device_mem = totals[:, shown]
     return Executions(
         trace.markers, names, around.label[shown], around.start[shown], cpu[shown], (cpu - inside)[shown],
-        totals[0], self_device[shown], kernels[shown], totals[1], of_host[shown], totals[2], of_device[shown],
+        device, self_device[shown], kernels[shown], host_mem, of_host[shown], device_mem, of_device[shown],
         on_device, len(memory["bytes"]) > 0,
     )  # fmt: skip
 
@@ -112,10 +116,3 @@ def _name(marker: Marker) -> str:
     if marker.kind in (Kind.ENGINE, Kind.OPTIMIZER) and not marker.own:
         return marker.text.partition(", sizes = ")[0]
     return marker.name
-
-
-def _with_all_inside(nested: Nested, own: Ints) -> Ints:
-    total = own.copy()
-    for level, above in reversed(nested.levels):
-        np.add.at(total, above, total[level])  # what is in nothing adds to the last element, of position -1
-    return total

@@ -59,15 +59,11 @@ def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[in
     worth = {code: 2 if m.kind == Kind.STEP else 0 if _LOADER.search(m.name) else 1 for code, m in markers.items()}
     order = np.lexsort(((stop - start)[which], [worth[code] for code in label.tolist()], pause))
     best = order[np.flatnonzero(np.diff(pause[order], prepend=-1))]
-    return [(int(pause[at]), _named(markers[int(label[at])].kind, markers[int(label[at])].name)) for at in best.tolist()]
-
-
-def _named(kind: Kind, name: str) -> str:
-    if kind == Kind.STEP:
-        return PYTHON
-    if _LOADER.search(name):
-        return LOADING
-    return _NUMBER.sub("", name) or name if kind == Kind.USER else name
+    names = {}
+    for code, marker in markers.items():
+        name = _NUMBER.sub("", marker.name) or marker.name if marker.kind == Kind.USER else marker.name
+        names[code] = PYTHON if marker.kind == Kind.STEP else LOADING if _LOADER.search(marker.name) else name
+    return list(zip(pause[best].tolist(), map(names.__getitem__, label[best].tolist()), strict=True))
 
 
 def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:

@@ -68,12 +68,15 @@ class Phases:
 
 def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     """Phase and direction of each row."""
-    kind, name, strings, stacks = says.kind, says.name, capture.trace.strings, says.stacks
+    kind, name, strings = says.kind, says.name, capture.trace.strings
     phase = _said(capture, says)
     inferred = np.zeros(len(kind), np.bool_)
     bare = np.flatnonzero(phase < 0)
     if len(bare):
-        phase[bare] = np.array([*map(_phase_of_stack, stacks), -1], np.int8)[says.kernels.stack[bare]]
+        of_stack = np.full(len(says.stacks) + 1, -1, np.int8)  # the phase that the innermost range named after one says
+        for code, stack in enumerate(says.stacks):
+            of_stack[code] = next((one for text in reversed(stack.ranges) if (one := phase_of_range(text)) >= 0), -1)
+        phase[bare] = of_stack[says.kernels.stack[bare]]
         named = texts_where(strings, name[bare], lambda text: re.search(_BACKWARD_KERNEL, text) is not None)[name[bare]]
         inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL) & (phase[bare] != BACKWARD)
         phase[bare[inferred[bare]]] = BACKWARD
@@ -103,11 +106,6 @@ def phase_of_range(name: str) -> int:
     """The phase that a range of the user is named after, -1 none: `Backward`, `train/fwd_pass`, but not `forward_backward`."""
     found = {_WORDS[word] for text in re.findall(_WORD, name) if (word := text.lower()) in _WORDS}
     return found.pop() if len(found) == 1 else -1
-
-
-def _phase_of_stack(stack: Stack) -> int:
-    """That of the innermost range named after one."""
-    return next((phase for text in reversed(stack.ranges) if (phase := phase_of_range(text)) >= 0), -1)
 
 
 def _in_ops(capture: CaptureFacts, says: Evidence, holds: Callable[[OpCall], bool]) -> Bools:

@@ -18,7 +18,7 @@ from pyprof.arrays.nesting import Forest, any_order, by_thread, crossing, nest, 
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
-from pyprof.opcall import CONVERSIONS, OpCall, OpRules
+from pyprof.opcall import CONVERSIONS, OpRules
 from pyprof.parse.attribution.launches import gather, ranks
 from pyprof.parse.sources.trace import Table, Trace
 
@@ -74,10 +74,14 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         if call is not None and name:
             copy, factory, converts = rules.is_copy(name), name in _FACTORIES, name in CONVERSIONS
             bare_cast = name in _CASTS and any(tensor.dtype is None for tensor in call.tensors)
-            constant = factory or _of_integers(call)
+            dtypes = [lookup(tensor.dtype) for tensor in call.tensors]
+            integers = bool(dtypes) and all(one is not None and one.kind not in ("float", "complex") for one in dtypes)
+            constant = factory or integers
             structural = rules.is_structural(name)
             known = rules.known(name) and not structural and not rules.gives_way(call)
-            asks, telling = rules.asks(name), call.described and (not structural or _is_stack(call))
+            # A view of a tensor of three dimensions may be all that tells the weights of experts.
+            is_stack = any(len(tensor.shape) == 3 for tensor in call.tensors[:1])
+            asks, telling = rules.asks(name), call.described and (not structural or is_stack)
         kinds.append(int(marker.kind))
         names.append(codes.setdefault(name, len(codes)) if marker.kind == Kind.DISPATCH else -1)
         functions = (_CHECKPOINT in marker.name, _COMPILED in marker.name)
@@ -108,17 +112,6 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         telling=telling_,
         weight=np.select([call_ | function | (kind == Kind.ENGINE), ~context, kind != Kind.USER], [4, 3, 2], 1),
     )
-
-
-def _is_stack(call: OpCall) -> bool:
-    """Whether the first tensor of a call has three dimensions: a view of it may be all that tells the weights of experts."""
-    return any(len(tensor.shape) == 3 for tensor in call.tensors[:1])
-
-
-def _of_integers(call: OpCall) -> bool:
-    """Whether all tensors that an op takes are of integers, which have no gradient."""
-    found = [lookup(tensor.dtype) for tensor in call.tensors]
-    return bool(found) and all(dtype is not None and dtype.kind not in ("float", "complex") for dtype in found)
 
 
 # ---------------------------------------------------------------------------------------------- nesting

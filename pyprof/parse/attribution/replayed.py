@@ -149,7 +149,7 @@ class Fits:
     def _in_pieces(self, family: Family, sequences: tuple[int, ...], stepped: bool) -> tuple[int, list[tuple[int, Ints]]]:
         """Each replay is the graph that fits it best. Where several of which not the same would be said have its kernels, its
         place among the replays says which."""
-        kinds, contents = _Pieces(family.graphs), dict[int, tuple[int, int]]()
+        kinds, contents = _PieceKinds(family.graphs), dict[int, tuple[int, int]]()
         for sequence in dict.fromkeys(sequences):
             shares = {
                 kind: found.pairs / max(len(found.calls), len(family.graphs[graph].codes))
@@ -182,7 +182,7 @@ class Fits:
         mine, lanes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         times = max(round(len(mine) / len(graph.codes)), 1)
         together = None
-        if not lanes.any() and (stepped or _Pieces.begins_once(graph)):
+        if not lanes.any() and (stepped or _PieceKinds.begins_once(graph)):
             together = _fit(mine, lanes, np.tile(graph.codes, times), np.tile(graph.said, times), unnamed=unnamed)
         if together is None or together.pairs <= pairs:
             return pairs, alone
@@ -209,7 +209,7 @@ class Fits:
         return best, exact
 
 
-class _Pieces:
+class _PieceKinds:
     """The graphs of a family: which have the same kernels (their kind), and of which the same would be said too (content)."""
 
     def __init__(self, graphs: list[Graph]) -> None:
@@ -322,7 +322,11 @@ def matched(of: Replays, families: list[Family], step: Ints, allowed: list[int])
     """What each replayed activity comes from. step: of each replay the number of its step, -1 unknown; allowed: of each replay
     the families of the size that its step may have run, as bits."""
     fits, result = Fits(of, families), _Result(of, families)
-    for begin, end, candidates in _passes(of, step, _masks(fits, allowed), allowed):
+    wanted = [0] * len(of.example)  # of each sequence the families that are allowed somewhere
+    for sequence, mask in set(zip(of.sequence.tolist(), allowed, strict=True)):
+        wanted[sequence] |= mask
+    fitting = [sum(fits.fits(sequence, bit) << bit for bit in _bits(mask)) for sequence, mask in enumerate(wanted)]
+    for begin, end, candidates in _passes(of, step, fitting, allowed):
         sequences, stepped = tuple(of.sequence[begin:end].tolist()), bool(step[begin] >= 0)
         found = {bit: fits.of_pass(bit, sequences, stepped=stepped) for bit in _bits(candidates)}
         most = max(pairs for pairs, _ in found.values())
@@ -368,14 +372,6 @@ class _Result:
                 at = (self.replays.first[members][:, None] + np.arange(len(calls))[None, :])[:, calls >= 0]
                 family[at], launch[at] = bit, self.families[bit].graphs[graph].rows[calls[calls >= 0]][None, :]
         return family, launch
-
-
-def _masks(fits: Fits, allowed: list[int]) -> list[int]:
-    """Of each sequence the families of which it may be a part, as bits, among those that are allowed somewhere."""
-    wanted = [0] * len(fits.replays.example)
-    for sequence, mask in set(zip(fits.replays.sequence.tolist(), allowed, strict=True)):
-        wanted[sequence] |= mask
-    return [sum(fits.fits(sequence, bit) << bit for bit in _bits(mask)) for sequence, mask in enumerate(wanted)]
 
 
 def _bits(mask: int) -> Iterator[int]:

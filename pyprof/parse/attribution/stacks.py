@@ -113,9 +113,12 @@ class Stacks:
         return self._codes(chains[at], np.zeros(len(at), np.bool_), aside)
 
     def _codes(self, chain: Ints, by_time: Bools, aside: Ints) -> Ints:
-        distinct = distinct_rows(chain, by_time, aside)
-        codes = np.array(list(map(self._code, *distinct.columns.tolist())), np.int64)
-        return codes[distinct.inverse]
+        distinct, codes = distinct_rows(chain, by_time, aside), []
+        for key in zip(*distinct.columns.tolist(), strict=True):
+            if key not in self._known:
+                self._known[key] = self._new(key[0], bool(key[1]), self._sets[key[2]])
+            codes.append(self._known[key])
+        return np.array(codes, np.int64)[distinct.inverse]
 
     def _open_sets(self, thread: Integers, when: Ints) -> tuple[Ints, int]:
         """A code for the set of ranges aside that are open on each thread at each time, 0 the empty set; how many are cut."""
@@ -161,12 +164,6 @@ class Stacks:
             self._sets += [members] * (code == len(self._sets))
             result[since:until] = code
         return result, cut
-
-    def _code(self, chain: int, by_time: int, aside: int) -> int:
-        code = self._known.get((chain, by_time, aside))
-        if code is None:
-            code = self._known[chain, by_time, aside] = self._new(chain, bool(by_time), self._sets[aside])
-        return code
 
     def _new(self, chain: int, by_time: bool, members: tuple[int, ...]) -> int:
         units, opened = [], False
@@ -241,7 +238,10 @@ class _Chains:
 
 def sequence_numbers(nested: Nested, at: Positions, seq: Ints) -> tuple[Ints, Ints]:
     """The numbers of each stack, outermost first: (offsets, numbers); of a long one those of both ends."""
-    outer = _outer_end(nested)
+    # For each range the last one around it that still counts among the outermost; -1: it does itself.
+    outer = np.full(len(nested.row) + 1 if len(nested.levels) > _ENDS else 0, -1, np.int32)
+    for depth, (level_at, above) in enumerate(nested.levels[_ENDS:], _ENDS):
+        outer[level_at] = above if depth == _ENDS else outer[above]
     found: list[tuple[Ints, Ints]] = []  # rows and numbers, from the innermost ranges outwards
     counts = np.zeros(len(at) + 1, np.int64)
     rows, level = np.arange(len(at)), 0
@@ -263,14 +263,6 @@ def sequence_numbers(nested: Nested, at: Positions, seq: Ints) -> tuple[Ints, In
         end[rows] -= 1
         numbers[end[rows]] = values
     return offsets, numbers
-
-
-def _outer_end(nested: Nested) -> Integers:
-    """For each range the last one around it that still counts among the outermost; -1: it does itself."""
-    result = np.full(len(nested.row) + 1 if len(nested.levels) > _ENDS else 0, -1, np.int32)
-    for depth, (level, above) in enumerate(nested.levels[_ENDS:], _ENDS):
-        result[level] = above if depth == _ENDS else result[above]
-    return result
 
 
 def main_numbers(records: Records, on_engine: Bools) -> Ints:

@@ -73,13 +73,6 @@ def read(db: Database) -> Trace:
     return trace
 
 
-def _copy_name(kind: int, source: int, target: int) -> str:
-    """As torch.profiler calls a copy, `Memcpy HtoD (Pageable -> Device)`; `Memcpy` where an export does not say from where."""
-    if kind not in COPY_KINDS or not (0 <= source < len(_MEMORY) and 0 <= target < len(_MEMORY)):
-        return "Memcpy"
-    return f"Memcpy {COPY_KINDS[kind]} ({_MEMORY[source]} -> {_MEMORY[target]})"
-
-
 class _Export:
     """One export while it is read: its strings, rows of its threads and processes."""
 
@@ -158,8 +151,12 @@ class _Export:
             columns["name"] = np.full(rows, self.trace.strings.code("Memset") if rows else -1)
             return self._activities(ActivityKind.MEMSET, columns)
         (kinds, sources, targets), _, code = distinct_rows(columns["copykind"], columns.pop("source"), columns.pop("target"))
-        ends = zip(kinds.tolist(), sources.tolist(), targets.tolist(), strict=True)
-        names = [self.trace.strings.code(_copy_name(*one)) for one in ends]
+        names = []
+        for kind, source, target in zip(kinds.tolist(), sources.tolist(), targets.tolist(), strict=True):
+            name = "Memcpy"  # an export may not say from where; torch.profiler writes `Memcpy HtoD (Pageable -> Device)`
+            if kind in COPY_KINDS and 0 <= source < len(_MEMORY) and 0 <= target < len(_MEMORY):
+                name = f"Memcpy {COPY_KINDS[kind]} ({_MEMORY[source]} -> {_MEMORY[target]})"
+            names.append(self.trace.strings.code(name))
         columns["name"] = np.array(names, np.int64)[code]
         return self._activities(ActivityKind.MEMCPY, columns)
 
@@ -283,17 +280,14 @@ class _RangeRows:
         self.unreadable += int(np.count_nonzero(kept & ~readable))
         kept &= readable
         if (event == _DOMAIN).any():
-            self._name_domains(batch.take(kept & (event == _DOMAIN)))
+            columns, texts = batch.take(kept & (event == _DOMAIN))
+            tids, domains, text_ids = (columns[at].tolist() for at in (3, 4, 5))
+            for one, domain, text_id, text in zip(tids, domains, text_ids, texts.to_bytes(), strict=True):
+                name, key = text.decode("utf-8", "replace") or self.names.get(text_id, ""), (one & _PROCESS, domain)
+                self.domain_names[key] = min(name, self.domain_names.get(key, name))  # registered twice: the same in any order
             kept &= event != _DOMAIN
         if kept.any():
             self._put(batch if kept.all() else batch.take(kept))
-
-    def _name_domains(self, batch: Batch) -> None:
-        _, _, _, tids, domains, text_ids = map(np.ndarray.tolist, batch.columns)
-        for tid, domain, text_id, text in zip(tids, domains, text_ids, batch.texts.to_bytes(), strict=True):
-            name = text.decode("utf-8", "replace") or self.names.get(text_id, "")
-            key = (tid & _PROCESS, domain)
-            self.domain_names[key] = min(name, self.domain_names.get(key, name))  # registered twice: the same in any order
 
     def _put(self, batch: Batch) -> None:
         (start, end, event, tid, domain, text_id), texts = batch

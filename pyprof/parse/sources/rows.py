@@ -38,7 +38,13 @@ class RowReader:
 
     def integers(self, table: str, columns: Sequence[str]) -> list[Ints]:
         """Integer columns; NULL, and what cannot be made an integer, is -1."""
-        parts = [_integers(rows, len(columns)) for rows in self._rows(table, columns, None)]
+        parts = []
+        for rows in self._rows(table, columns, None):
+            try:
+                flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(columns))
+            except (TypeError, ValueError, OverflowError):
+                flat = np.fromiter((_integer(value) for row in rows for value in row), np.int64, len(rows) * len(columns))
+            parts.append(flat.reshape(len(rows), len(columns)))
         stacked = np.concatenate([np.empty((0, len(columns)), np.int64), *parts])
         return [np.ascontiguousarray(column) for column in stacked.T]
 
@@ -69,14 +75,6 @@ class RowReader:
             raise self._fault(getattr(error, "orig", None) or error) from error
         except UnicodeDecodeError as error:  # of a message that quotes the damaged file
             raise self._fault(error) from error
-
-
-def _integers(rows: Rows, width: int) -> Ints:
-    try:
-        flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
-    except (TypeError, ValueError, OverflowError):
-        flat = np.fromiter((_integer(value) for row in rows for value in row), np.int64, len(rows) * width)
-    return flat.reshape(len(rows), width)
 
 
 def _integer(value: Cell) -> int:

@@ -321,12 +321,13 @@ class Labels:
                 return EmitTexts(self.split).codes
             except ImportError:  # without pyarrow
                 pass
-        return self._split_each
 
-    def _split_each(self, texts: PackedTexts) -> tuple[Ints, Ints, Ints]:
-        found = map(self.split, map(partial(str, encoding="utf-8", errors="replace"), texts.to_bytes()))
-        label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
-        return label, seq, op_id
+        def split_each(packed: PackedTexts) -> tuple[Ints, Ints, Ints]:
+            found = map(self.split, map(partial(str, encoding="utf-8", errors="replace"), packed.to_bytes()))
+            label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
+            return label, seq, op_id
+
+        return split_each
 
     def add(self, key: Hashable, marker: Marker) -> int:
         """The code of a marker that a source built itself; key: what makes it distinct."""

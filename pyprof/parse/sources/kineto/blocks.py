@@ -46,7 +46,6 @@ _LARGEST = (1 << 62) - 1
 _KIND, _THREAD = attrgetter("ph", "cat"), attrgetter("pid", "tid")
 _TS, _DUR, _NAME, _STACK, _CODES = (attrgetter(name) for name in ("ts", "dur", "name", "stack", "codes"))
 
-_ThreadKey = tuple[int | str, int | str]
 _Reader = Callable[[list[Event], Span], None]
 
 
@@ -65,7 +64,7 @@ class EventTables:
         self.ops, self.frames = OpLabels(trace.labels), Frames(strings)
         self.activities, self.launches, self.tasks = Activities(strings), Launches(), AscendTasks(strings)
         self.ranges, self.memory = GrowingTable("ranges"), GrowingTable("memory")
-        self.arrows, self.counters = Arrows(), CounterEvents()
+        self.arrows, self.counters = Arrows(self.threads), CounterEvents()
         self.has_stacks, self.lost = False, Lost()
 
         def source_of(stack: str) -> int:
@@ -73,24 +72,21 @@ class EventTables:
             source = source_of_stack(stack)
             return strings.code(source) if source else -1
 
-        self._thread_codes: Codes[_ThreadKey] = Codes(self._thread_number)
+        threads = self.threads
+        self._thread_codes: Codes[tuple[int | str, int | str]] = Codes(
+            lambda key: threads.setdefault((number_of(key[0]), number_of(key[1])), len(threads))
+        )
         self._texts: Codes[str] = Codes(strings.code)
         self._labels: Codes[RecordedOp] = Codes(self.ops.code)
         self._sources: Codes[str] = Codes(source_of)
         self._layers: Codes[tuple[str, bool]] = Codes(self.activities.layer)
         self._readers: list[_Reader | None] = []
-        self._kinds: Codes[tuple[str, str]] = Codes(self._add_reader)
-
-    def _thread_number(self, key: _ThreadKey) -> int:
-        return self.threads.setdefault((number_of(key[0]), number_of(key[1])), len(self.threads))
-
-    def _add_reader(self, kind: tuple[str, str]) -> int:
-        self._readers.append(self._reader(*kind))
-        return len(self._readers) - 1
+        self._kinds: Codes[tuple[str, str]] = Codes()
 
     def read(self, events: Events) -> None:
         """Add a block."""
         kind = self._kinds.of(map(_KIND, events), len(events))
+        self._readers += [self._reader(*one) for one in [*self._kinds][len(self._readers) :]]
         span = self._times(events, kind)
         for number, reader in enumerate(self._readers):
             if reader is not None and len(rows := np.flatnonzero(kind == number)):
@@ -107,16 +103,17 @@ class EventTables:
         if phase == "C":
             return lambda events, _: self.counters.add_samples(events)
         if phase in ("s", "f") and category == ARROWS:
-            return self._read_arrows_of_tasks
+            return lambda events, _: self.tasks.add_arrows(events, self._threads_of([e for e in events if e.ph == "s"]))
         if phase in ("s", "f") and category == "fwdbwd":
-            return lambda events, span: self._read_arrows(phase == "s", events, span)
+            return lambda events, span: self.arrows.add(phase == "s", events, self._threads_of(events), span.start)
         return None
 
     def _reader_of_spans(self, category: str) -> _Reader | None:
         if category in _GPU:
-            return lambda events, span: self._read_activities(_GPU[category], events, span)
+            kind = _GPU[category]
+            return lambda events, span: self.activities.add(activity_columns(events, kind, span, self._texts, self._layers))
         if category.endswith(("_runtime", "_driver")) or category == "Runtime":
-            return self._read_launches
+            return lambda events, span: self.launches.add(*launch_columns(events, span, self._threads_of(events), self._texts))
         if category in _OPS:
             return lambda events, span: self._read_ops(category == _ANNOTATION, events, span)
         if category in _FRAMES:
@@ -153,14 +150,6 @@ class EventTables:
 
     # ------------------------------------------------------------------ events of one kind
 
-    def _read_activities(self, kind: int, events: list[Event], span: Span) -> None:
-        columns = activity_columns(events, self._texts, self._layers)
-        self.activities.add({"kind": np.full(len(events), kind, np.int8), **span.columns(), **columns})
-
-    def _read_launches(self, events: list[Event], span: Span) -> None:
-        columns, sizes = launch_columns(events, self._texts)
-        self.launches.add({**span.columns(), "thread": self._threads_of(events), **columns}, sizes)
-
     def _read_ops(self, annotation: bool, events: list[Event], span: Span) -> None:
         args = decode_args(OpArgs, events)
         columns = {
@@ -190,15 +179,6 @@ class EventTables:
             "parent": np.array([-1 if one.parent is None else one.parent for one in args], np.int64),
         }
         self.frames.add(columns)
-
-    def _read_arrows(self, begins: bool, events: list[Event], span: Span) -> None:
-        thread = self._threads_of(events)
-        pids = np.array([pid for pid, _ in self.threads], np.int64)
-        self.arrows.add(begins, pids[thread], [event.id for event in events], thread, span.start)
-
-    def _read_arrows_of_tasks(self, events: list[Event], _: Span) -> None:
-        begins = [event for event in events if event.ph == "s"]
-        self.tasks.add_arrows(events, self._threads_of(begins))
 
     def _read_memory(self, events: list[Event], span: Span) -> None:
         rows = np.flatnonzero([event.name == "[memory]" for event in events])

@@ -16,7 +16,7 @@ import numpy as np
 from pyprof.arrays.columns import Growing
 from pyprof.arrays.joining import first_rows, last_rows
 from pyprof.arrays.types import Array, Ints
-from pyprof.parse.sources.kineto.events import Codes, Event, Int, decode_args, whole_numbers
+from pyprof.parse.sources.kineto.events import Codes, Event, Int, Span, decode_args, whole_numbers
 from pyprof.parse.sources.kineto.exported import ActivityCodes
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
 
@@ -56,12 +56,14 @@ class _LaunchArgs(msgspec.Struct, gc=False):
 _NAME, _GRID, _BLOCK, _KERNEL, _CODES = (attrgetter(name) for name in ("name", "grid", "block", "kernel", "codes"))
 
 
-def activity_columns(events: list[Event], texts: Codes[str], layers: Codes[tuple[str, bool]]) -> Table:
-    """Columns of `activities` but for kind and times, and `layer`: the code of the layer in which a graph's node was recorded
-    and whether that is a module's path from the root, -1 unknown. texts: that of names."""
+def activity_columns(events: list[Event], kind: int, span: Span, texts: Codes[str], layers: Codes[tuple[str, bool]]) -> Table:
+    """Columns of `activities`, and `layer`: the code of the layer in which a graph's node was recorded and whether that is a
+    module's path from the root, -1 unknown. texts: codes of names."""
     args = decode_args(_ActivityArgs, events)
     node = whole_numbers(args, "graph_node")
     columns = {
+        "kind": np.full(len(events), kind, np.int8),
+        **span.columns(),
         "device": _small(_or_numbers(whole_numbers(args, "device"), events, "pid")),
         "stream": _or_numbers(whole_numbers(args, "stream"), events, "tid"),
         "corr": whole_numbers(args, "correlation"),
@@ -83,12 +85,14 @@ def activity_columns(events: list[Event], texts: Codes[str], layers: Codes[tuple
     return columns
 
 
-def launch_columns(events: list[Event], texts: Codes[str]) -> tuple[Table, Table]:
-    """Columns of `launches` but for times and threads; and correlation id, grid and block of the calls that have them. texts:
-    codes of names, and of the kernels that calls name."""
+def launch_columns(events: list[Event], span: Span, thread: Array, texts: Codes[str]) -> tuple[Table, Table]:
+    """Columns of `launches`; and correlation id, grid and block of the calls that have them. texts: codes of names, and of the
+    kernels that calls name."""
     args = decode_args(_LaunchArgs, events)
     corr = whole_numbers(args, "correlation")
     columns = {
+        **span.columns(),
+        "thread": thread,
         "corr": np.where(corr == 0, -1, corr),  # 0 is what a call has that started nothing
         "name": texts.of(map(_NAME, events), len(events)),
     }
@@ -125,7 +129,7 @@ class Activities:
         return code
 
     def add(self, columns: Table) -> None:
-        """More kernels, copies or fills, by `activity_columns`, with codes into strings."""
+        """More kernels, copies or fills, by `activity_columns`."""
         layer = columns.pop("layer", None)
         if columns["kind"][0] == ActivityKind.MEMCPY and "copykind" not in columns:
             name = columns["name"]
@@ -154,7 +158,7 @@ class Launches:
         self._geometry = dict(zip(("corr", *_SIZES), [Growing(np.int64), *(Growing(np.int32) for _ in _SIZES)], strict=True))
 
     def add(self, columns: Table, sizes: Table) -> None:
-        """More API calls, as `launch_columns` has them, with times and threads."""
+        """More API calls, by `launch_columns`."""
         self._table.add(columns)
         for name, values in sizes.items():
             self._geometry[name].append(values)

@@ -158,14 +158,10 @@ def _path(name: str, outer: _Path | None, known: dict[str, list[_Path]]) -> _Pat
     if outer is not None:
         found = [one for one in found if one.whole == outer.whole] or found
         here = outer.path.split(".")
-        found = sorted(found, key=lambda one: (-_common(one.path.split("."), here), one.path.count(".")))
+        common = {one: [a == b for a, b in zip(one.path.split("."), here, strict=False)] for one in found}  # part by part
+        found = sorted(found, key=lambda one: (-[*common[one], False].index(False), one.path.count(".")))
     whole, path = found[0]
     return _Path(whole, path or re.sub(r"_\d+$", "", name))
-
-
-def _common(one: list[str], other: list[str]) -> int:
-    """How many parts from the beginning are the same."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _checked(known: object) -> dict[str, list[_Path]]:

@@ -20,20 +20,16 @@ _BARE_QUOTE = rb'(?<!\\)"'
 
 def requoted(text: bytes) -> bytes:
     """The text with the quotes in names escaped, in one pass over it."""
-    for names in (_names_of_lines, _names_before_pid):
+    for of_lines in (True, False):
         parts, done = [], 0
-        for begin, end in names(text):
+        spans = (match.span("text") for match in re.finditer(_NAME_LINE, text)) if of_lines else _names_before_pid(text)
+        for begin, end in spans:
             name = text[begin:end]
             if b'"' in name and b'"ph":' not in name:  # the second: that ran past a name that was well written
                 parts += [text[done:begin], re.sub(_BARE_QUOTE, rb'\\"', name)]
                 done = end
         text = b"".join([*parts, text[done:]])
     return text
-
-
-def _names_of_lines(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where the names are that have a line of their own."""
-    return (match.span("text") for match in re.finditer(_NAME_LINE, text))
 
 
 def _names_before_pid(text: bytes) -> Iterator[tuple[int, int]]:

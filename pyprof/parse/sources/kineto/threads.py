@@ -8,7 +8,7 @@ where most backward functions find an op that they are named after. It may be mi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from pyprof.arrays.joining import first_rows, last_rows
 from pyprof.arrays.nesting import any_order
 from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.markers import same_function
+from pyprof.parse.sources.kineto.events import Event
 
 _MOST_ID = 1 << 44  # ids of arrows below it are numbered with their process, of which there are fewer than 1 << 19
 _SAMPLE = 5000
@@ -25,22 +26,27 @@ _SHARE_NAMED = 0.5  # of the sequence numbers of a forward thread at least so ma
 
 
 class Arrows:
-    """The two ends of fwdbwd arrows: process and id as one number, the thread as it is first numbered, and the time."""
+    """The two ends of fwdbwd arrows: process and id as one number, the thread's number, and the time.
 
-    def __init__(self) -> None:
+    threads: numbers of threads by pid and tid.
+    """
+
+    def __init__(self, threads: Mapping[tuple[int, int], int]) -> None:
+        self._threads = threads
         self._begin = [Growing(np.int64), Growing(np.int32)]
         self._end = [Growing(np.int64), Growing(np.int32), Growing(np.int64)]
         self._processes: dict[int, int] = {}
         self._odd: dict[tuple[int, int | str | None], int] = {}  # ids that are not whole numbers of a usual size
 
-    def add(self, begins: bool, process: Ints, ids: list[int | str | None], thread: Array, when: Ints) -> None:
-        """More begins, or more ends. ids: as they are in the file."""
-        keys = []
-        for one, number in zip(process.tolist(), ids, strict=True):
+    def add(self, begins: bool, events: Sequence[Event], thread: Array, when: Ints) -> None:
+        """More begins, or more ends."""
+        pids, keys = [pid for pid, _ in self._threads], []
+        for one, event in zip(thread.tolist(), events, strict=True):
+            pid, number = pids[one], event.id
             if type(number) is int and 0 <= number < _MOST_ID:
-                keys.append(self._processes.setdefault(one, len(self._processes)) * _MOST_ID + number)
+                keys.append(self._processes.setdefault(pid, len(self._processes)) * _MOST_ID + number)
             else:
-                keys.append(-1 - self._odd.setdefault((one, number), len(self._odd)))
+                keys.append(-1 - self._odd.setdefault((pid, number), len(self._odd)))
         columns = self._begin if begins else self._end
         for column, piece in zip(columns, (np.array(keys, np.int64), thread, when)[: len(columns)], strict=True):
             column.append(piece)

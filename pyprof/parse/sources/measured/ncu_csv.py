@@ -20,21 +20,7 @@ from pyprof.parse.sources.trace import integer
 
 _HEADER = re.compile(r'^\ufeff?("?)ID\1([,;\t])\1Process ID\1\2.*\1Kernel Name\1', re.MULTILINE)
 
-_LAUNCH = frozenset(
-    {
-        "ID",
-        "Process ID",
-        "Process Name",
-        "Host Name",
-        "Kernel Name",
-        "Context",
-        "Stream",
-        "Block Size",
-        "Grid Size",
-        "Device",
-        "CC",
-    }
-)
+_LAUNCH = frozenset("ID,Process ID,Process Name,Host Name,Kernel Name,Context,Stream,Block Size,Grid Size,Device,CC".split(","))
 _GPU = "device__attribute_display_name"
 
 
@@ -51,12 +37,15 @@ def read(stream: IO[str], name: str) -> Measured:
     builder, gpus = Builder(), dict[int, str]()
     numbers = Numbers(builder, name)
     table: _Table | None = None
-    for header, row in _readable(_rows(stream), name):
-        if table is None or table.header is not header:
-            if "Invocations" in header:
-                raise InputError(f"{name}: sums over launches, not launches", "write it without --print-summary")
-            table = (_Details if "Metric Name" in header else _Raw)(builder, numbers, header, gpus)
-        table.add(row)
+    try:
+        for header, row in _rows(stream):
+            if table is None or table.header is not header:
+                if "Invocations" in header:
+                    raise InputError(f"{name}: sums over launches, not launches", "write it without --print-summary")
+                table = (_Details if "Metric Name" in header else _Raw)(builder, numbers, header, gpus)
+            table.add(row)
+    except csv.Error as error:
+        raise InputError(f"{name}: not CSV as ncu writes it: {error}", "write it again: ncu --csv") from error
     numbers.finish()
     found = builder.built("ncu", gpus)
     if not len(found):
@@ -64,24 +53,16 @@ def read(stream: IO[str], name: str) -> Measured:
     return found
 
 
-def _readable(rows: _Rows, name: str) -> _Rows:
-    """The same. Raises InputError at a line that is no CSV."""
-    try:
-        yield from rows
-    except csv.Error as error:
-        raise InputError(f"{name}: not CSV as ncu writes it: {error}", "write it again: ncu --csv") from error
-
-
 def _rows(stream: Iterable[str]) -> _Rows:
     """The rows of each table of a file, with the table's header; lines that are neither are passed over."""
-    cells: _Cells | None = None
+    cells: _RowLayout | None = None
     begins, pending, quotes = re.compile(""), list[str](), 0
     for line in stream:
         if found := _HEADER.match(line):
             quote, delimiter = found[1], found[2]
             # ncu quotes every cell, so that what a program prints looks otherwise.
             begins = re.compile(rf"({quote})\d*\1{delimiter}\1\d*\1{delimiter}")
-            cells, pending = _Cells(line.lstrip("\ufeff"), quote, delimiter), []
+            cells, pending = _RowLayout(line.lstrip("\ufeff"), quote, delimiter), []
         elif cells is not None and ((first := begins.match(line)) or pending):
             if first:
                 if pending:  # a name with one quote of its own
@@ -94,7 +75,7 @@ def _rows(stream: Iterable[str]) -> _Rows:
                 pending = []
 
 
-class _Cells:
+class _RowLayout:
     """A table's header, and how a row becomes cells.
 
     Within NVTX cells ncu writes the quotes of a range's name as they are, so that a name can hold what ends a cell: these are
@@ -142,12 +123,6 @@ class _Cells:
         return [*found, text, *[""] * (self.nvtx - 1 - len(found))]
 
 
-def _metrics(header: Sequence[str]) -> Sequence[str]:
-    """The columns of a raw page that are metrics: those behind the description of the launch."""
-    last = max(at for at, cell in enumerate(header) if cell in _LAUNCH or _is_nvtx(cell))
-    return header[last + 1 :]
-
-
 def _is_nvtx(cell: str) -> bool:
     return cell.startswith(("thread Domain:", "Id:Domain:"))
 
@@ -193,7 +168,8 @@ class _Raw(_Table):
 
     def __init__(self, builder: Builder, numbers: Numbers, header: Sequence[str], gpus: dict[int, str]) -> None:
         super().__init__(builder, numbers, header, gpus)
-        self.columns = [(metric, self.at[metric], 0) for metric in _metrics(header)]
+        last = max(at for at, cell in enumerate(header) if cell in _LAUNCH or _is_nvtx(cell))
+        self.columns = [(metric, self.at[metric], 0) for metric in header[last + 1 :]]
         self.has_units = False
 
     def add(self, row: Sequence[str]) -> None:

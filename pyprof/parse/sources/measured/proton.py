@@ -26,10 +26,10 @@ class _Frame(msgspec.Struct):
     name: str = ""
 
 
-class _Node(msgspec.Struct):
+class _ScopeNode(msgspec.Struct):
     frame: _Frame = msgspec.field(default_factory=_Frame)
     metrics: dict[str, object] = msgspec.field(default_factory=dict)
-    children: list[_Node] = msgspec.field(default_factory=list)
+    children: list[_ScopeNode] = msgspec.field(default_factory=list)
 
 
 def is_hatchet(head: str) -> bool:
@@ -42,7 +42,7 @@ def read_hatchet(stream: IO[bytes], name: str) -> Measured:
     """All kernels of a tree. Raises InputError where it is damaged or holds none."""
     try:
         parts = msgspec.json.decode(stream.read(), type=list[msgspec.Raw])
-        root = msgspec.json.decode(parts[0], type=_Node)
+        root = msgspec.json.decode(parts[0], type=_ScopeNode)
         devices = msgspec.json.decode(parts[1], type=dict[str, dict[str, dict[str, object]]]) if len(parts) > 1 else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as error:
         raise InputError(f"{name}: not a profile of Proton: {error}", "write it again: triton.profiler.finalize()") from error
@@ -55,9 +55,9 @@ def read_hatchet(stream: IO[bytes], name: str) -> Measured:
     return rows.built(name)
 
 
-def _nodes(root: _Node) -> Iterator[tuple[tuple[str, ...], _Node]]:
+def _nodes(root: _ScopeNode) -> Iterator[tuple[tuple[str, ...], _ScopeNode]]:
     """All nodes, each with the scopes around it, outermost first; the root is no scope."""
-    pending: list[tuple[tuple[str, ...], _Node]] = [((), child) for child in reversed(root.children)]
+    pending: list[tuple[tuple[str, ...], _ScopeNode]] = [((), child) for child in reversed(root.children)]
     while pending:
         scopes, node = pending.pop()
         yield scopes, node
@@ -65,7 +65,7 @@ def _nodes(root: _Node) -> Iterator[tuple[tuple[str, ...], _Node]]:
         pending += [(inside, child) for child in reversed(node.children)]
 
 
-def _launch(node: _Node, scopes: tuple[str, ...], devices: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Launch:
+def _launch(node: _ScopeNode, scopes: tuple[str, ...], devices: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Launch:
     ordinal, kind = str(node.metrics.get("device_id", "")), str(node.metrics.get("device_type", ""))
     arch = re.fullmatch(r"(\d+)(\d)[a-z]?", str(devices.get(kind, {}).get(ordinal, {}).get("arch", "")))
     count = _number(node.metrics.get("count"))
