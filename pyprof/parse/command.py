@@ -1,7 +1,8 @@
-"""Read a capture and print one record a line: everything known of each kernel, as a Python dict literal and JSON at once.
+"""Read a capture and print one record a line: everything known about each kernel, as a Python dict literal and JSON at once.
 
-FILE is an nsys export (.sqlite; a .nsys-rep where nsys is on PATH), an nvprof file, or a torch.profiler trace. With -o FOLDER
-any number of files, folders and patterns: a Parquet file of each, in folders by rank. Run again, it goes on where it stopped.
+FILE is an nsys export (.sqlite; a .nsys-rep if nsys is on PATH), an nvprof file, or a torch.profiler trace. With -o FOLDER any
+number of files, folders and patterns: a Parquet file of each, in folders by rank. A second run continues where the first
+stopped.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _parse(source: File, output: Path | None, kinds: str | None) -> None:
 
 
 def _parse_many(options: argparse.Namespace, folder: File) -> int:
-    """A Parquet file of each capture; 1 where one failed."""
+    """Write a Parquet file of each capture; returns 1 if one failed."""
     from pyprof.loading import load_capture
     from pyprof.parse.records.dataset import expand, parse_many
 

@@ -1,8 +1,8 @@
 """Trace -> Records: kernel -> launch -> stack of ranges -> op instance, and backward joined to forward.
 
-The steps of `attribute` are the rules of `pyprof help attribution` in their order. What a step finds of each kernel (without a
-GPU of each op) are the fields of its result. Rules 2 and 3 work slice by slice of the capture's time, the others on the whole.
-Numpy over all rows; Python only over distinct stacks. No file formats, no formulas: `OpRules` answers what is asked of ops.
+The steps of `attribute` are the rules of `pyprof help attribution` in their order; the findings of each are fields of its
+result. Rules 2 and 3 work slice by slice of the capture's time, the others on all rows. Numpy over rows, Python only over
+distinct stacks. Knows no file formats and no formulas: `OpRules` answers questions about ops.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name 
 
 @dataclass(eq=False, repr=False)
 class _Found:
-    """The findings of the rules on each row, in their order."""
+    """Results of the rules, by the number of each rule."""
 
     launches: Launched  # 1
     kernels: KernelRanges  # 2 and 3
@@ -121,7 +121,7 @@ def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
 
 
 def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, KernelRanges, SliceResults]:
-    """Without a GPU: rows of ops in place of activities, and rules 2 and 3 for them."""
+    """Rules 2 and 3 without a GPU: ops on the CPU take the place of activities."""
     from pyprof.parse.attribution.cpu import cpu_rows
 
     around = ops_around(capture)
@@ -138,8 +138,8 @@ def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, KernelRanges, Slice
 
 @dataclass(eq=False, repr=False)
 class _Directions:
-    """Rule 4: which rows ran again (see `OpsAround`), were launched on a thread of autograd's engine, are backward; and which
-    threads are the engine's."""
+    """Rule 4. recomputed: see `OpsAround`; on_engine: launched on a thread of autograd's engine; engine: whether each thread is
+    one."""
 
     recomputed: Array
     on_engine: Bools
@@ -160,8 +160,8 @@ def _find_directions(capture: CaptureFacts, launches: Launched, kernels: KernelR
 
 @dataclass(eq=False, repr=False)
 class _Forward:
-    """Rule 4: the forward range of each row's autograd function, -1 none: row of its op in `ranges`, code of its stack; and how
-    many functions have none, by why."""
+    """Rule 4, for each row the forward range of its autograd function, -1 none. row: its op in `ranges`; stack: code of its
+    stack; unknown: number of functions without one, by reason."""
 
     row: Rows
     stack: Array
@@ -196,7 +196,7 @@ def _side(capture: CaptureFacts, rows: Array) -> NumberedRanges:
 
 @dataclass(eq=False, repr=False)
 class _Steps:
-    """Rule 5: number of each row's step, place of its engine's step in these, -1 none."""
+    """Rule 5. step: number of each row's step; engine_step: its index into engine_steps; -1 none."""
 
     step: Array
     engine_step: Array
@@ -204,7 +204,7 @@ class _Steps:
 
 
 def _find_steps(capture: CaptureFacts, launches: Launched, kernels: KernelRanges) -> _Steps:
-    """Rule 5: the step of each row; and optimizers whose ranges are set aside, which are added to `kernels`."""
+    """Rule 5: the step of each row. Also marks in `kernels` what ran in optimizers whose ranges are set aside."""
     step = capture.steps(launches.launch_thread, launches.launch_ns)
     engine_steps, engine_step = find_engine_steps(capture, launches.launch_thread, launches.launch_ns)
     if engine_steps and not (capture.labels.kind == Kind.STEP).any():
@@ -219,8 +219,8 @@ def _find_steps(capture: CaptureFacts, launches: Launched, kernels: KernelRanges
 
 @dataclass(eq=False, repr=False)
 class _Instances:
-    """Rule 6: numbers of each row's op instance and of its forward's; codes into `calls` of its call, its own op's and its
-    innermost op's; -1 none."""
+    """Rule 6. Numbers of each row's op instance and of its forward's; codes into `calls` of its op (backward: its forward's),
+    its own op and its innermost op; -1 none."""
 
     instance: Ints
     fwd_instance: Ints
@@ -252,7 +252,7 @@ def _number_instances(capture: CaptureFacts, launches: Launched, inner: Array, o
 
 
 def _counts(capture: CaptureFacts, found: _Found) -> dict[str, int]:
-    """Rule 7: kernels of which something is not in the capture, or is inferred."""
+    """Rule 7: number of kernels for which something is missing or inferred."""
     kernel = capture.trace.activities["kind"] == ActivityKind.KERNEL
     return {
         "kernels without a launch in the capture": int((kernel & ~found.launches.launched).sum()),
@@ -262,8 +262,7 @@ def _counts(capture: CaptureFacts, found: _Found) -> dict[str, int]:
 
 
 def _columns(capture: CaptureFacts, found: _Found) -> tuple[dict[str, Array], list[GpuInfo]]:
-    """The columns of Records but for seq and sub, each in its type, and the devices. A column of a single value takes no
-    memory."""
+    """The columns of Records except seq and sub, each in its type, and the devices. A column with one value takes no memory."""
     trace, launches, steps, instances = capture.trace, found.launches, found.steps, found.instances
     process = trace.activities["process"]
     devices, gpu = gpus(trace, process, trace.activities["device"])
@@ -298,7 +297,8 @@ def _columns(capture: CaptureFacts, found: _Found) -> tuple[dict[str, Array], li
 
 
 def _records(trace: Trace, results: SliceResults, columns: dict[str, Array], launch_thread: Array, on_engine: Bools) -> Records:
-    """Rule 7: every row, in an order that does not depend on the file's. Takes the numbers of results."""
+    """Rule 7: all rows, in an order that does not depend on the order of the file. The sequence numbers of `results` are
+    freed."""
     order = _order(columns, trace)
     if not ascending(order):
         for name, values in columns.items():
@@ -317,7 +317,8 @@ def _records(trace: Trace, results: SliceResults, columns: dict[str, Array], lau
 
 
 def _order(columns: dict[str, Array], trace: Trace) -> Array:
-    """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
+    """Order of the rows by start, process, device, stream and correlation id, then by everything else, so that the file's order
+    never shows."""
     start = columns["start_ns"]
     order = any_order(start)
     # Few begin in one nanosecond: only those are sorted by the rest.

@@ -1,8 +1,8 @@
-"""A capture without a GPU -> rows of ops on the CPU: one for each op instance, with the time that is its own.
+"""A capture without a GPU -> one row for each op instance on the CPU, with its own time.
 
-The instance's time is its range's, less the instances nested in it (copies and casts), so that the rows of a thread add up to
-the time its ops took. Views and allocations inside an op belong to it. The name is the part of the op that took most time, of
-those that compute where some do: which copy or allocation takes longest differs from run to run.
+Own time is the time of its range minus that of instances nested in it (copies and casts), so the rows of a thread add up to the
+time of its ops. Views and allocations inside an op belong to it. The row is named after the part of the op that took most time,
+if any part computes among those: which copy or allocation takes longest differs from run to run.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pyprof.parse.sources.trace import ActivityKind, Table, make_table
 
 
 def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table, Positions]:
-    """In place of GPU activities: when and where each row was called, the table of activities, and its position in `around`.
+    """Stand-ins for GPU activities: when and where each row was called, the table of activities, and the position in `around`.
 
-    Raises EmptyCapture where there are no ops.
+    Raises EmptyCapture if there are no ops.
     """
     nested, labels, label, start, formula_root = around.nested, around.labels, around.label, around.start, around.formula_root
     if not labels.is_op[label].any():
@@ -76,9 +76,9 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table,
 
 
 def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:
-    """Ops outside every formula, outermost first, in which no instance with a formula lies; of a backward function its ops.
+    """Ops outside every formula, outermost first, that contain no instance with a formula; for a backward function its ops.
 
-    A dispatcher op in which such instances only copy and fill does the work itself. working: those that do more.
+    A dispatcher op whose inner instances only copy and fill does the work itself. working: instances that do more.
     """
     nested, labels, label = around.nested, around.labels, around.label
     op = labels.is_op[label]
@@ -99,8 +99,8 @@ def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:
 def _busiest(nested: Nested, owner: Positions, duration: Ints, named: tuple[Bools, Bools], copied: Bools) -> Ints:
     """For each root the range of its instance with most time outside other ranges; the outermost of equals.
 
-    named: the ranges that can be it, and those of them that compute, which come first. copied: the copies inside a copy; the
-    innermost stands for it, since it says between which types it was.
+    named: the ranges that may be it, and those of them that compute, which come first. copied: copies inside a copy; the
+    innermost stands for it, since it shows the types.
     """
     alone = duration.copy()
     np.subtract.at(alone, nested.parent, duration[:-1])  # what is in no other range is subtracted from the last element

@@ -1,8 +1,8 @@
-"""Rule 3: what an op's cost depends on and its own arguments lack -> arguments of its call that say it, where its formula asks.
+"""Rule 3: facts that a formula asks for and the op's own arguments lack -> additional arguments of its call.
 
 `inside`: the ops that it called, as lists [full name, argument ...] in order of begin, equal ones once. Views and allocations
-are left out, but not a view of a tensor of three dimensions: it may be all that tells the weights of experts.
-`engine_step`: the text of the serving engine's annotation around what launched it, of a replayed graph's op around the replay.
+are left out, except a view of a tensor of three dimensions: it may be the only thing that shows the weights of experts.
+`engine_step`: the text of the serving engine's annotation around the launch, for an op of a replayed graph around the replay.
 
 A formula asks by a keyword-only parameter of that name (OpRules.asks). Numpy over ranges and rows; Python only over distinct
 sequences of ops and distinct pairs of op and step.
@@ -31,7 +31,7 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 def with_inside(trace: Trace, around: OpsAround) -> Retyped:
-    """The ranges of ops that ask for the ops inside them, and the labels that say those."""
+    """Ranges of the ops that ask for the ops inside them, with labels that hold them."""
     label, nested = around.label, around.nested
     asking = around.labels.asks_inside[label]
     owners = np.flatnonzero(asking)
@@ -58,12 +58,12 @@ def with_inside(trace: Trace, around: OpsAround) -> Retyped:
 
 
 def _without_gradient(value: object) -> object:
-    """An argument; of a tensor only shape, type and strides."""
+    """The argument; a tensor without its requires_grad, which does not matter for an inner op."""
     return TensorSpec(value.shape, value.dtype, value.strides) if isinstance(value, TensorSpec) else value
 
 
 def with_argument(trace: Trace, label: int, name: str, value: object) -> int:
-    """The label of the same op with one argument more."""
+    """The label of the same op with one more argument."""
     marker = trace.markers[label]
     assert marker.call is not None
     call = marker.call._replace(kwargs=(*marker.call.kwargs, (name, value)))
@@ -74,7 +74,7 @@ def with_argument(trace: Trace, label: int, name: str, value: object) -> int:
 
 
 def telling_text(texts: tuple[str, ...]) -> str:
-    """Of the annotations of one step the one that says most: with sums over the requests, else with tokens."""
+    """The most informative annotation of a step: one with sums over the requests, else one with tokens."""
 
     def known(text: str) -> int:
         step = read(text)
@@ -84,7 +84,7 @@ def telling_text(texts: tuple[str, ...]) -> str:
 
 
 def with_steps(capture: CaptureFacts, labels: Ints, step: Ints, texts: list[str]) -> Ints:
-    """The labels of ops, and of those that ask for it of the same op with the text of its step; step: code into texts."""
+    """Labels of ops, where an op asks for it with the text of its step. step: code into texts."""
     trace, asks = capture.trace, capture.rules.asks
     names = ["" if marker.call is None else marker.call.name for marker in trace.markers]
     asking = {name: bool(name) and ENGINE_STEP in asks(name) for name in set(names)}

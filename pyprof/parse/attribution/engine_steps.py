@@ -1,8 +1,8 @@
-"""Rule 5 for serving engines: the annotations around steps of their schedulers -> one step each, and what each step launched.
+"""Rule 5 for serving engines: annotations around the steps of their schedulers -> one step each, and the launches of each step.
 
-Several annotations may be of one step: nested on a thread, or of different forms beside each other, where they do not
-contradict each other. What was launched in an annotation is its step's, however far the device is behind; what a thread without
-annotations launched, that of the step which its process makes then. What the texts say is known in `pyprof.engine_steps`.
+Several annotations may belong to one step: nested on a thread, or of different forms beside each other, if they do not
+contradict each other. A launch inside an annotation belongs to its step, however late the device runs it; a launch on a thread
+without annotations belongs to the step that its process makes at that time. `pyprof.engine_steps` reads the texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyprof.parse.records.records import MarkedStep
 
 
 class _Annotation(NamedTuple):
-    """A range around a step: row of `processes`, begin and end in ns, row of `threads`, its text."""
+    """A range around a step. process, thread: rows of the trace's tables."""
 
     process: int
     start_ns: int
@@ -29,7 +29,7 @@ class _Annotation(NamedTuple):
 
 
 class _OpenStep:
-    """A step of which more annotations may follow."""
+    """A step to which more annotations may be added."""
 
     def __init__(self, first: _Annotation, says: EngineStep) -> None:
         self.process, self.begin_ns, self.end_ns = first.process, first.start_ns, first.end_ns
@@ -37,11 +37,11 @@ class _OpenStep:
         self.pieces = [first]  # those that lie in no other of their thread
 
     def holds(self, one: _Annotation) -> bool:
-        """Whether an annotation lies in one of this step's on its thread."""
+        """Whether an annotation lies in one of this step on its thread."""
         return any(piece.thread == one.thread and one.end_ns <= piece.end_ns for piece in self.pieces)
 
     def take(self, one: _Annotation, says: EngineStep) -> bool:
-        """Add an annotation that begins after those so far, if it is of this step."""
+        """Add an annotation that begins after those so far, if it belongs to this step."""
         together, inside = self.says.merged(says), self.holds(one)
         if not inside and (form(one.text) in self.forms or together is None):
             return False
@@ -56,8 +56,8 @@ class _OpenStep:
 
 
 def find_engine_steps(capture: CaptureFacts, thread: Integers, when: Ints) -> tuple[list[MarkedStep], Ints]:
-    """The steps of the capture by process and begin, and which of them launched what: thread and time of launches -> places in
-    the steps, -1 none."""
+    """The scheduler steps of a capture by process and begin, and the index of each launch's step, -1 none. thread, when: of the
+    launches."""
     found = _steps(_annotations(capture))
     if not found:
         return [], np.broadcast_to(np.int64(-1), len(thread))
@@ -83,7 +83,7 @@ def find_engine_steps(capture: CaptureFacts, thread: Integers, when: Ints) -> tu
 
 
 def _annotations(capture: CaptureFacts) -> list[_Annotation]:
-    """Those that were closed, by process and begin, the outer before the inner."""
+    """Closed annotations by process and begin, the outer before the inner."""
     markers = capture.trace.markers
     marked = np.array([*(one.kind == Kind.USER and read(one.name) is not None for one in markers), False], np.bool_)
     if not marked.any():
@@ -118,7 +118,7 @@ def _steps(annotations: list[_Annotation]) -> list[_OpenStep]:
 
 
 def _alone(process: Ints, begin: Ints, end: Ints) -> Bools:
-    """Which steps, by process and begin, overlap no other of their process."""
+    """Which steps overlap no other step of their process. Steps are sorted by process and begin."""
     overlaps = np.zeros(len(begin), np.bool_)
     until = np.full(int(process.max(initial=-1)) + 1, np.iinfo(np.int64).min)
     last = np.full(len(until), -1, np.int64)
@@ -131,8 +131,8 @@ def _alone(process: Ints, begin: Ints, end: Ints) -> Bools:
 
 
 def _place(code: Ints, owners: Ints, pieces: tuple[Ints, ...], who: Integers, when: Ints) -> None:
-    """Give launches that have none the owner of the last piece that began before on the same thread (or in the same process),
-    if it is not over; pieces: who marked each, its begin and end."""
+    """Give each launch without an owner that of the last piece that began before it on the same thread (or in the same
+    process), if that is not over. pieces: thread (or process), begin and end of each."""
     of, begin, end = pieces
     for one in np.unique(of[of >= 0]).tolist():
         mine = np.flatnonzero(of == one)

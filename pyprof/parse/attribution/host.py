@@ -1,9 +1,8 @@
 """The ranges and API calls of a capture -> what its host did: when it loaded data, compiled, allocated, waited for a device.
 
-By names: those of PyTorch's DataLoader and of users who say that they load data; of torch.compile; of the calls of CUDA and
-HIP. A call waits by its name (synchronisation, a plain copy, freeing memory), or because it is a copy that had run when it
-returned: cudaMemcpyAsync to or from memory that is not pinned does not return before. What a device did meanwhile is not known
-here.
+By name: ranges of PyTorch's DataLoader and of users who name the loading of data; of torch.compile; calls of CUDA and HIP. A
+call waits by its name (synchronisation, a plain copy, freeing memory), or because it is a copy that had run when it returned:
+cudaMemcpyAsync to or from memory that is not pinned does not return before. What a device did meanwhile is not known here.
 """
 
 from __future__ import annotations
@@ -68,14 +67,13 @@ Table = tuple[Ints, Ints, Ints]
 
 
 def says_loading(name: str) -> bool:
-    """Whether a range of that name says that data is loaded. Most names have none of its words, which is found much sooner."""
+    """Whether the name of a range says that data is loaded. The list of words rules most names out quickly."""
     words = name.casefold()
     return any(word in words for word in _LOADED) and _LOADING.search(name) is not None
 
 
 class Calls(NamedTuple):
-    """One row an API call. thread: row of the trace's threads; name: code into strings; waits: whether the host waited in
-    it."""
+    """API calls. thread: row of the trace's threads; name: code into strings; waits: whether the host waited in it."""
 
     thread: Ints
     start_ns: Ints
@@ -85,7 +83,7 @@ class Calls(NamedTuple):
 
 
 def host_of(trace: Trace, capture: CaptureFacts, launch: Array) -> Host:
-    """Everything the host did, but for its steps. launch: see `launch_of_activity`."""
+    """Everything the host did except its steps. launch: see `launch_of_activity`."""
     return _HostOfCapture(trace, capture, launch).read()
 
 
@@ -101,7 +99,7 @@ def calls_of(trace: Trace, launch: Array) -> Calls:
 
 
 class _HostOfCapture:
-    """The tables of one capture, and what each call's name means."""
+    """The tables of one capture, and the meaning of each call's name."""
 
     def __init__(self, trace: Trace, capture: CaptureFacts, launch: Array) -> None:
         self.trace, self.capture, self.launch, self.calls = trace, capture, launch, calls_of(trace, launch)
@@ -131,7 +129,7 @@ class _HostOfCapture:
         )  # fmt: skip
 
     def named(self, named: Callable[[str], object]) -> Bools:
-        """Calls that have a name for which `named` gives something."""
+        """Which calls have a name for which `named` returns something."""
         good = np.zeros(len(self.called), np.bool_)
         for code in np.flatnonzero(self.called[:-1]).tolist():
             good[code] = named(self.trace.strings[code]) is not None
@@ -140,7 +138,7 @@ class _HostOfCapture:
     # ------------------------------------------------------------------------------------------ what it worked on
 
     def work(self) -> dict[str, list[Spans]]:
-        """Spans of each kind of work, by process."""
+        """Times of each kind of work, by process."""
         calls, acting = self.calls, self.launching[self.calls.thread]
         parts = [self.ranges(_COMPILING.search), self.rows(self.named(_COMPILES.match) & acting), self.graph_recordings()]
         compilation: Table = tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[assignment]
@@ -180,8 +178,8 @@ class _HostOfCapture:
         return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
 
     def pauses(self, acts: Bools) -> tuple[list[Spans], list[Spans]]:
-        """Times of at least 1 ms, by process, between two moments at which one of these calls began or ended, before the first
-        and after the last; and the same with the begins of ops as moments too. Pauses that touch stay two."""
+        """Times of at least 1 ms between moments at which one of these calls began or ended, before the first and after the
+        last, by process; and the same with the begins of ops as moments too. Adjacent pauses stay two."""
         ranges, calls, of_calls, of_ops = self.trace.ranges, self.calls, list[Spans](), list[Spans]()
         is_op = np.array([*(marker.kind in _OPS for marker in self.trace.markers), False], np.bool_)[ranges["label"]]
         is_op &= self.leading[ranges["thread"]]
@@ -205,7 +203,7 @@ class _HostOfCapture:
         return of_calls, of_ops
 
     def preparation(self) -> Table:
-        """When Python is in libraries that read, decode or make arrays, as far as its frames were recorded."""
+        """When Python is in libraries that read, decode or make arrays, if its frames were recorded."""
         frames, texts = self.trace.frames, self.trace.strings.values
         used = distinct_values(frames["name"])
         good = used[np.array([re.search(_PREPARING, texts[name]) is not None for name in used.tolist()], np.bool_)]
@@ -213,7 +211,7 @@ class _HostOfCapture:
         return self.process[frames["thread"][rows]], frames["start_ns"][rows], frames["end_ns"][rows]
 
     def graph_recordings(self) -> Table:
-        """From the begin of recording a graph to its end: what is called meanwhile runs nothing."""
+        """From the begin to the end of each graph capture: calls in between run nothing."""
         acting = self.launching[self.calls.thread]
         process, begin, _ = self.rows(self.named(_BEGIN_RECORDING.match) & acting)
         ends = np.append(np.sort(self.rows(self.named(_END_RECORDING.match) & acting)[2]), _FAR_NS)
@@ -252,7 +250,7 @@ class _HostOfCapture:
         return [*map(Wait, *(column.tolist() for column in columns), self.active(rows))], list(codes)
 
     def active(self, rows: Ints) -> list[list[int]]:
-        """Ids of the other launching threads of the process that made calls during each of these."""
+        """For each call the ids of the other launching threads of its process that made calls meanwhile."""
         calls, found = self.calls, [list[int]() for _ in rows]
         own = calls.thread[rows]
         for other in np.flatnonzero(self.launching & np.isin(self.process, self.process[own])).tolist():
@@ -264,7 +262,7 @@ class _HostOfCapture:
         return found
 
     def origins(self, rows: Ints) -> list[tuple[str, str]]:
-        """For each of these calls the op that made it, and its source line or else its layers; `-` where unknown."""
+        """For each call the op that made it, and its source line or else its layers; `-` if unknown."""
         calls, trace = self.calls, self.trace
         thread, when = calls.thread[rows], calls.start_ns[rows]
         capture = self.capture.only(_open_at(trace.ranges, thread, when))
@@ -284,7 +282,7 @@ class _HostOfCapture:
 
 
 def _is_long(moments: Ints) -> Bools:
-    """Whether at least 1 ms lies between each moment and the next. Halves, since the whole may not fit 64 bits."""
+    """Whether at least 1 ms lies between each moment and the next. Halves, since the difference may not fit 64 bits."""
     return np.asarray(moments[1:] // 2 - moments[:-1] // 2 >= _LONG_NS // 2)
 
 
@@ -327,7 +325,7 @@ class _Pauses(NamedTuple):
 
 
 def tracer_time(trace: Trace) -> Segments:
-    """When recording took the time of each thread, groups being rows of the trace's threads."""
+    """When recording took the time of each thread. The groups are rows of the trace's threads."""
     nothing = union(*np.zeros((3, 0), np.int64))
     is_c = np.array([text.startswith(_C_FUNCTION) for text in trace.strings.values], np.bool_)
     parts = [_pauses(trace, thread, is_c) for thread in distinct_values(trace.frames["thread"]).tolist()]
@@ -346,7 +344,7 @@ def tracer_time(trace: Trace) -> Segments:
 
 
 def _pauses(trace: Trace, thread: int, is_c: Bools) -> _Pauses:
-    """The times between one event of a thread's Python functions and the next in which nothing else is seen."""
+    """Times between successive events of a thread's Python functions in which nothing else was recorded."""
     frames = trace.frames
     rows = np.flatnonzero(frames["thread"] == thread)
     begin, end, name = (frames[column][rows].astype(np.int64) for column in ("start_ns", "end_ns", "name"))

@@ -1,9 +1,9 @@
-"""The ranges of a capture -> its steps: one repetition after another of what the program does all the time.
+"""The ranges of a capture -> its steps: the repetitions of the program's main loop.
 
 Steps are of the first kind that is present: those of torch.profiler, of pyprof.step(), annotations of serving engines, the
-optimizer (its end ends a step), the user's ranges that repeat. What lies in ranges numbered as layers, or in one range that
-occurs once, is a part of a step and no step; neither are the ranges of a library around its C++ scopes. Set-up, whatever comes
-until a range named warm-up ends, holds no steps.
+optimizer (its end ends a step), user ranges that repeat. Repeats inside ranges numbered as layers, or inside one range that
+occurs once, are parts of a step and no steps; neither are the ranges of a library around its C++ scopes. Set-up, everything
+until the end of a range named warm-up, holds no steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LEAST_HELD = 0.8  # of the launches between the first range and the last: what 
 
 
 class HostRanges(NamedTuple):
-    """Ranges that were closed, one row each, in order of begin. thread: row of the trace's threads; label: of its markers."""
+    """Closed ranges, one row each, in order of begin. thread: row of the trace's threads; label: of its markers."""
 
     start_ns: Ints
     end_ns: Ints
@@ -54,7 +54,6 @@ class HostRanges(NamedTuple):
         return cls(start, end, thread, label, trace.markers)
 
     def take(self, rows: Ints | Bools) -> HostRanges:
-        """These rows only."""
         return HostRanges(self.start_ns[rows], self.end_ns[rows], self.thread[rows], self.label[rows], self.markers)
 
     def outermost(self) -> HostRanges:
@@ -62,7 +61,7 @@ class HostRanges(NamedTuple):
         return self.take(self.lie_in_none())
 
     def lie_in_none(self) -> Ints:
-        """The rows of those that lie in no other of the same thread."""
+        """Rows of `outermost`."""
         order = np.lexsort((-self.end_ns, self.start_ns, self.thread))
         thread, start, end = self.thread[order], self.start_ns[order], self.end_ns[order]
         top = np.ones(len(order), np.bool_)
@@ -73,12 +72,11 @@ class HostRanges(NamedTuple):
         return len(self.start_ns)
 
     def names(self) -> list[str]:
-        """The name of each."""
         return [self.markers[label].name for label in self.label.tolist()]
 
 
 class Marks(NamedTuple):
-    """The ranges among which steps are looked for; scopes: C++ scopes of a program that runs no op of torch."""
+    """Candidates for steps; scopes: C++ scopes of a program that runs no op of torch."""
 
     steps: HostRanges
     optimizers: HostRanges
@@ -94,7 +92,6 @@ class Marks(NamedTuple):
         return cls(steps, optimizers, user, HostRanges.of(trace, (Kind.DISPATCH,), scopes))
 
     def after(self, time_ns: int) -> Marks:
-        """Ranges that begin at a time or later."""
         return Marks(*(ranges.take(ranges.start_ns >= time_ns) for ranges in self))
 
 
@@ -103,7 +100,7 @@ _Found = tuple[str, Ints, Ints, Ints] | None
 
 
 def mark_steps(records: Records, marks: Marks) -> None:
-    """Find the steps of a capture, and number the records that steps of the optimizer or of the user's ranges launched."""
+    """Find the steps of a capture, and number the records of steps that the optimizer or user ranges mark."""
     on_cpu = records["kind"] == ActivityKind.CPU
     launched = np.where(on_cpu, records["start_ns"], records["launch_ns"]).astype(np.int64)
     records.steps = steps = _find(records, marks, np.sort(launched[launched >= 0]))
@@ -137,8 +134,8 @@ def _find(records: Records, marks: Marks, launches: Ints) -> MarkedSteps:
 
 
 def _set_up_end(user: HostRanges, launches: Ints) -> int:
-    """When the last range named warm-up ended in which something was launched; the least time where there is none, or where
-    nothing was launched after it."""
+    """End of the last range named warm-up that launched something; _LEAST if there is none, or if nothing was launched after
+    it."""
     warm = user.take(np.array([_WARM_UP.search(name) is not None for name in user.names()], np.bool_))
     after = np.searchsorted(launches, warm.end_ns)
     ends = warm.end_ns[(after > np.searchsorted(launches, warm.start_ns)) & (after < len(launches))]
@@ -146,7 +143,7 @@ def _set_up_end(user: HostRanges, launches: Ints) -> int:
 
 
 def _complete(launches: Ints, begin: Ints, end: Ints) -> slice:
-    """The steps without a first or last one that launched less than half of what the others did: recording cut it short."""
+    """The steps without a first or last one that launched less than half as much as the others: recording cut it short."""
     count = np.searchsorted(launches, end) - np.searchsorted(launches, begin)
     if len(count) < 2:
         return slice(None)
@@ -156,7 +153,7 @@ def _complete(launches: Ints, begin: Ints, end: Ints) -> slice:
 
 
 def _marked(ranges: HostRanges, own: bool) -> _Found:
-    """Steps of torch.profiler, or of pyprof.step(), of the thread that marks most of them."""
+    """Steps of torch.profiler, or of pyprof.step(), on the thread that marks most of them."""
     ranges = ranges.take(np.array([ranges.markers[label].own == own for label in ranges.label.tolist()], np.bool_))
     if not len(ranges):
         return None
@@ -179,7 +176,7 @@ def _engine(steps: list[MarkedStep], after_ns: int) -> _Found:
 
 
 def _optimizer(ranges: HostRanges) -> _Found:
-    """From the end of one step of the optimizer to that of the next."""
+    """From the end of one step of the optimizer to the end of the next."""
     ranges = ranges.outermost()
     if not len(ranges):
         return None
@@ -194,7 +191,7 @@ def _optimizer(ranges: HostRanges) -> _Found:
 
 
 def _repeating(marks: Marks, launches: Ints) -> _Found:
-    """The user's ranges that repeat and together hold most of what is launched between the first and the last."""
+    """User ranges that repeat and together hold most launches between the first and the last."""
     best: tuple[float, _Found] = (0.0, None)
     for thread in distinct_values(marks.user.thread).tolist():
         mine = marks.user.take(marks.user.thread == thread)
@@ -207,8 +204,8 @@ def _repeating(marks: Marks, launches: Ints) -> _Found:
 
 
 def _periodic(ranges: HostRanges, scopes: HostRanges, launches: Ints, numbered: bool) -> tuple[float, _Found]:
-    """(share of the launches that they hold, steps) of one thread's outermost ranges of names that repeat; numbered: names that
-    differ in their numbers are one, if they say that they count steps."""
+    """(share of the launches in them, steps) of one thread's outermost ranges with names that repeat. numbered: names that
+    differ only in their numbers are one, if they say that they count steps."""
     names = ranges.names()
     if numbered:
         names = [_NUMBER.sub("N", name) if _counts_steps(name) else "" for name in names]
@@ -240,8 +237,8 @@ def _counts_steps(name: str) -> bool:
 
 
 def _are_parts(ranges: HostRanges, chosen: HostRanges) -> bool:
-    """Whether repeats of one thread all lie in ranges that are numbered as layers, or in one range that occurs once, and
-    neither their names nor its say that they are steps."""
+    """Whether repeats of one thread all lie in ranges numbered as layers, or in one range that occurs once, and neither their
+    names nor its name say that they are steps."""
     if any(_counts_steps(name) for name in set(chosen.names())):
         return False
     names = np.array(ranges.names(), object)

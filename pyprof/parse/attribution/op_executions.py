@@ -1,9 +1,9 @@
-"""Trace -> every execution of an op or annotation, nested ones too, as torch.profiler counts them: own time and time in all.
+"""Trace -> every execution of an op or annotation, nested ones too, as torch.profiler counts them: own time and total time.
 
 These are the rows that `key_averages` adds up, not the op instances of Records: `aten::linear` and the `aten::addmm` inside it
-are two. On the CPU the time is that of the range, on the device that of the activities launched inside it; memory is what was
-allocated less what was freed inside, where the capture has it. Modules and frames of Python are not executions (torch's table
-has rows for them where stacks were recorded); their time is that of the annotation around them. No formulas here.
+are two. CPU time is that of the range, device time that of the activities launched inside it; memory is the difference of what
+was allocated and freed inside, if the capture has it. Modules and Python frames are not executions (torch's table has rows for
+them where stacks were recorded); their time belongs to the annotation around them. No formulas here.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MODULE = "nn.Module: "  # frames of Python, which torch's table does not add up
 
 @dataclass(frozen=True)
 class Executions:
-    """One row an execution. label: code into markers and names; start_ns; time in ns and memory in bytes of its own (self_) and
-    with all inside it; kernels: activities launched in it and in nothing inside it.
+    """One row an execution. label: code into markers and names; time in ns and memory in bytes of its own (self_) and with all
+    inside it; kernels: activities launched in it and in nothing inside it.
 
-    on_device: whether anything ran on a GPU; with_memory: whether memory was recorded. Else those columns are 0.
+    on_device: whether anything ran on a GPU; with_memory: whether memory was recorded. If not, those columns are 0.
     """
 
     markers: list[Marker]
@@ -90,9 +90,9 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
 
 
 def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple[Bools, Positions, Positions]:
-    """(which ranges are executions, the innermost execution around or at each range, the one around it).
+    """(which ranges are executions, the innermost execution around or at each range, the one around that).
 
-    Where an op has one op inside and that has its name too both are one, as in torch's table.
+    An op whose only inner op has its own name is one execution with it, as in torch's table.
     """
     nested, label = around.nested, around.label
     shown = np.array([*(one.kind in _SHOWN and not one.text.startswith(_MODULE) for one in markers), False], np.bool_)[label]
@@ -110,7 +110,7 @@ def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple
 
 
 def _name(marker: Marker) -> str:
-    """As torch's table has it."""
+    """Name in torch's table."""
     if marker.kind == Kind.STEP and not marker.own:
         return "ProfilerStep*"
     if marker.kind in (Kind.ENGINE, Kind.OPTIMIZER) and not marker.own:

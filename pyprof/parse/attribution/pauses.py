@@ -1,6 +1,6 @@
 """The tables of a capture -> what a thread did in a pause before a launch, and when a process began a step.
 
-Records know what ran and when it was launched; the ranges of the host's threads are in the capture alone.
+Records hold kernels and their launches; only the capture has the ranges of the host's threads.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.OPT
 
 
 def doing(trace: Trace, pid: Ints, tid: Ints, begin: Ints, end: Ints) -> list[str]:
-    """For each pause, in which the next launch of this thread was awaited, what this thread was in for at least half of it, or
-    if nothing is known of it the main thread of its process: `(data loading)`, else the innermost range, `(Python)` where only
-    a step was open; '' nothing recorded. Pauses of a thread do not overlap."""
+    """The occupation of a thread in each pause before its next launch: `(data loading)`, else the innermost range, `(Python)`
+    if only a step was open; '' unknown.
+
+    A range counts if it covers half of the pause. If the thread has none, the main thread of its process is asked. Pauses of a
+    thread do not overlap.
+    """
     found = np.full(len(begin), "", object)
     ranges, threads = trace.ranges, trace.threads
     long = ranges["end_ns"] - ranges["start_ns"] >= (end - begin).min() // 2
@@ -45,7 +48,7 @@ def doing(trace: Trace, pid: Ints, tid: Ints, begin: Ints, end: Ints) -> list[st
 
 
 def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[int, str]]:
-    """(pause, name of the range that says most about it); rows: of ranges; pauses in order."""
+    """(index of a pause, name of the range that tells most about it). rows: of ranges; pauses are in order."""
     start, stop = trace.ranges["start_ns"][rows], trace.ranges["end_ns"][rows]
     low, high = np.searchsorted(end, start, "right"), np.searchsorted(begin, stop, "left")
     count = np.maximum(high - low, 0)
@@ -67,8 +70,8 @@ def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[in
 
 
 def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
-    """When this process began a step, -1 unknown. step -1: the first thing that it did at all, unless something ran before the
-    first activity that is looked at, which began at `first`."""
+    """When this process began a step, -1 unknown. step -1: when it did anything at all, but unknown if something ran before
+    `first`, the begin of the first activity in question."""
     threads = np.flatnonzero(trace.processes["pid"][trace.threads["process"]] == pid)
     if step >= 0:
         labels = [code for code, marker in enumerate(trace.markers) if marker.step == step]
@@ -83,8 +86,8 @@ def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
 
 
 def named_pauses(trace: Trace, launch: Array) -> list[Doing]:
-    """Names of what launching threads did before launches that came at least LONG_NS after their device had run dry; of
-    captures of several devices or with communication, since ranks are compared by it. launch: see `launch_of_activity`."""
+    """Activities of launching threads before launches that came at least LONG_NS after their device had run dry. Only for
+    captures with several devices or communication, where ranks are compared. launch: see `launch_of_activity`."""
     activities, launches = trace.activities, trace.launches
     start = activities["start_ns"].astype(np.int64)
     units, _, unit = distinct_rows(activities["process"], activities["device"])
@@ -115,7 +118,7 @@ def named_pauses(trace: Trace, launch: Array) -> list[Doing]:
 
 
 def begins_of_steps(trace: Trace) -> list[tuple[int, int, int]]:
-    """(process id, number of a step, when it began there) of each step; number -1: when the process began anything."""
+    """(process id, number of a step, its begin there) of each step; number -1: begin of the process's first range or launch."""
     of_thread = trace.processes["pid"][trace.threads["process"]].astype(np.int64)
     ranges, launches = trace.ranges, trace.launches
     step = np.array([*(-1 if one.step is None else one.step for one in trace.markers), -1], np.int64)[ranges["label"]]

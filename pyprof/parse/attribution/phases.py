@@ -1,9 +1,8 @@
-"""Rule 5: ops, optimizers, ranges of the user and names of kernels -> phase and direction of each row; -1 where nothing says.
+"""Rule 5: ops, optimizers, user ranges and kernel names -> phase and direction of each row, -1 unknown.
 
-What an op or an autograd function ran is known from these. The phase of a kernel without an op is what its own name says, if
-that is backward (`split_embedding_backward_…`), that of the innermost range of the user that is named after one (`Forward`,
-`bwd`), that of the kernels around it on its thread, or that of its name on other rows, the first that is known. No files and no
-formulas.
+Kernels with an op or autograd function take the phase of that. For a kernel without an op the first known of these counts: its
+own name, if that is backward (`split_embedding_backward_...`); the innermost user range named after a phase (`Forward`, `bwd`);
+the phase of the kernels around it on its thread; the phase of other kernels of its name. No files and no formulas.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ _BACKWARD_RANGES = frozenset({"torch.distributed.ddp.reducer::copy_bucket_to_gra
 
 @dataclass(eq=False, repr=False)
 class Evidence:
-    """What says the phase of each row: label of its op (-1 none), the ranges around it, whether it is backward, its launch, the
-    number of its step, its kind and its name; and the distinct stacks."""
+    """All that tells the phase of a row. op: label of its op, -1 none; kernels: the ranges around it; kind, name: of the
+    activity; stacks: the distinct ones."""
 
     op: Array
     kernels: KernelRanges
@@ -59,7 +58,7 @@ class Evidence:
 
 @dataclass(eq=False, repr=False)
 class Phases:
-    """Codes of each row into PHASES and DIRECTIONS, -1 unknown; and whether its phase is known from its kernel's name alone."""
+    """Codes of each row into PHASES and DIRECTIONS, -1 unknown; inferred: whether only the kernel's name tells the phase."""
 
     phase: Array
     direction: Array
@@ -92,7 +91,7 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
 
 
 def _said(capture: CaptureFacts, says: Evidence) -> Array:
-    """The phase that the ops, functions and ranges around each row say."""
+    """Phases by the ops, functions and ranges around each row."""
     ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in says.stacks), False])
     phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
     backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
@@ -103,20 +102,20 @@ def _said(capture: CaptureFacts, says: Evidence) -> Array:
 
 
 def phase_of_range(name: str) -> int:
-    """The phase that a range of the user is named after, -1 none: `Backward`, `train/fwd_pass`, but not `forward_backward`."""
+    """The phase that a user range is named after, -1 none: `Backward`, `train/fwd_pass`, but not `forward_backward`."""
     found = {_WORDS[word] for text in re.findall(_WORD, name) if (word := text.lower()) in _WORDS}
     return found.pop() if len(found) == 1 else -1
 
 
 def _in_ops(capture: CaptureFacts, says: Evidence, holds: Callable[[OpCall], bool]) -> Bools:
-    """Which rows ran in an op of which something holds, or whose innermost op is one."""
+    """Which rows ran in an op for which `holds` is true, or have such an innermost op."""
     calls = (marker.call for marker in capture.trace.markers)
     found = np.array([*(call is not None and holds(call) for call in calls), False], np.bool_)
     return np.asarray(found[says.op] | found[says.kernels.inner])
 
 
 def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) -> Bools:
-    """Of each string whether it is the name of a row and something holds of it; one more, for code -1."""
+    """For each string whether it is the name of a row and `holds` is true for it; one more element, for code -1."""
     found = np.zeros(len(strings) + 1, np.bool_)
     found[names] = True
     for code in np.flatnonzero(found[:-1]).tolist():
@@ -126,9 +125,9 @@ def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) ->
 
 
 def _fill_between(capture: CaptureFacts, says: Evidence, phase: Array) -> None:
-    """A row whose phase is unknown is forward where those launched last before it and first after it in its process are, and
-    no other thread launched anything between these, nor did a step end. A CUDA graph, whose kernels have one launch in common,
-    may hold a whole step: nothing next to it says what that is, nor does it of what is next to it."""
+    """Mark a row without a phase as forward if the rows launched last before it and first after it in its process are forward,
+    no other thread launched anything between these, and no step ended. Next to a CUDA graph nothing is concluded: its kernels
+    share one launch, and it may hold a whole step."""
     thread = says.launches.launch_thread
     process, tid = np.where(thread >= 0, capture.process[thread], -1), take(capture.trace.threads["tid"], thread)
     for number in range(int(capture.process.max(initial=-1)) + 1):
@@ -138,7 +137,7 @@ def _fill_between(capture: CaptureFacts, says: Evidence, phase: Array) -> None:
 
 
 def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) -> None:
-    """Fill between the rows of one process. tid: of each."""
+    """`_fill_between` for the rows of one process. tid: of each."""
     own, when = phase[launched], says.launches.launch_ns[launched]
     place = order_by(when, lambda at: (tid[at], own[at]))  # by values alone, so that no order of the file shows
     order = launched[place]
@@ -165,7 +164,7 @@ def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) ->
 
 
 def _fill_by_name(says: Evidence, phase: Array, inferred: Bools) -> None:
-    """A kernel whose phase is unknown has that of the other kernels of its name, where these have one."""
+    """Give a kernel without a phase that of the other kernels of its name, if they all agree."""
     kernel, name = says.kind == ActivityKind.KERNEL, says.name
     seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
     known = kernel & (phase >= 0) & ~inferred

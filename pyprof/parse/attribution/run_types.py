@@ -1,8 +1,8 @@
-"""Rule 3, under autocast: which ops ran in other types than they were called with, and what autocast's casts moved.
+"""Rule 3, under autocast: ops that ran in other types than they were called with, and the types of autocast's casts.
 
-Where the dispatcher's ops are recorded with their types, an op that autocast treats is there twice: called with the types that
-the program gave and, directly inside and after the casts, with those in which it runs. emit_nvtx records sizes without types;
-there the marker around a cast knows both. Numpy over ranges; Python only over distinct pairs of labels.
+Where the dispatcher's ops are recorded with their types, an op that autocast treats appears twice: called with the types that
+the program gave and, directly inside and after the casts, with the types in which it runs. emit_nvtx records sizes without
+types; there the marker around a cast knows both. Numpy over ranges; Python only over distinct pairs of labels.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _FP32 = 6  # c10's number of the type, as it is recorded among an op's arguments
 
 
 class Retyped(NamedTuple):
-    """Ranges of ops and the labels that say how they ran, in place of their own."""
+    """Ranges of ops, and the labels with the types in which they ran."""
 
     row: Rows
     label: Ints
 
 
 def retyped(trace: Trace, around: OpsAround) -> Retyped:
-    """Which ops ran otherwise than their own range says."""
+    """All ops that ran otherwise than their own range says."""
     position, label = map(np.concatenate, zip(_called_again(trace, around), _casts(trace, around), strict=True))
     return Retyped(Rows(around.nested.row[position]), label)
 
@@ -50,10 +50,10 @@ def _called_again(trace: Trace, around: OpsAround) -> tuple[Array, Ints]:
 
 
 def _ran(markers: list[Marker], root: int, outer: int, inner: int) -> OpCall | None:
-    """How an op ran one of whose ops (or itself) called itself again with other types; None where it ran as it was called.
+    """How an op ran if one of its ops (or itself) called itself again with other types; None if it ran as it was called.
 
-    That op's types are those of the op around it where its casts are what autocast does with the latter, and where all that the
-    latter does is to pass its tensors on (`nll_loss_nd` to `nll_loss`, `pad` to `reflection_pad1d`).
+    The types of the inner op hold for the outer one if its casts are those that autocast makes for the outer one, and if the
+    outer one only passes its tensors on (`nll_loss_nd` to `nll_loss`, `pad` to `reflection_pad1d`).
     """
     called, made, ran = (markers[label].call for label in (root, outer, inner))
     if called is None or made is None or ran is None:
@@ -82,7 +82,7 @@ def _is_float(dtype: str | None) -> bool:
 
 
 def _casts(trace: Trace, around: OpsAround) -> tuple[Array, Ints]:
-    """Positions of casts of which only sizes were recorded, and the labels with the types that the marker around them knows."""
+    """Positions of casts that were recorded with sizes only, and labels with the types that the marker around them knows."""
     labels, label = around.labels, around.label
     if not (labels.bare_cast.any() and labels.makes_casts.any()):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -98,7 +98,7 @@ def _casts(trace: Trace, around: OpsAround) -> tuple[Array, Ints]:
 
 
 def _cast(markers: list[Marker], cast: int, outer: int, again: int) -> OpCall | None:
-    """A cast with the types of the one that autocast made of a tensor of its size; None where it may be another one.
+    """A cast with the types of the one that autocast made of a tensor of its size; None if it may be another one.
 
     again: whether it lies in the op as autocast called it.
     """
@@ -116,7 +116,7 @@ def _cast(markers: list[Marker], cast: int, outer: int, again: int) -> OpCall | 
 def _replaced(
     trace: Trace, position: Array, labels: tuple[Integers, ...], call_of: Callable[..., OpCall | None]
 ) -> tuple[Array, Ints]:
-    """Of positions those whose call is another one than their label's, and the labels of it; labels: what decides it."""
+    """The positions for which `call_of` returns a call, and the labels of those calls. labels: the arguments of `call_of`."""
     distinct, _, inverse = distinct_rows(*labels)
     codes = np.full(distinct.shape[1], -1, np.int64)
     for index, key in enumerate(distinct.T.tolist()):

@@ -35,7 +35,7 @@ _MOST_OPEN = 4096  # ranges open at the edge of a slice, which both slices have
 
 
 class Slice(NamedTuple):
-    """Its number; time from begin until before end, in ns; rows of ranges, and of activities (or of ops on the CPU)."""
+    """One slice: time from begin to before end, in ns; rows of ranges, and of activities (without a GPU: of ops)."""
 
     number: int
     begin: int
@@ -47,8 +47,8 @@ class Slice(NamedTuple):
 class Slices:
     """The slices of a capture, in order of time.
 
-    ranges: the table; kept: which of its rows count; whole: for each label whether its ranges must not be taken apart; when:
-    the time at which the ranges of each kernel are looked for, below 0 nowhere; most: kernels of a slice.
+    ranges: the table; kept: which of its rows count; whole: for each label whether its ranges must not be cut; when: the time
+    at which the ranges of each kernel are looked up, below 0 nowhere; most: kernels of a slice.
     """
 
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
@@ -71,8 +71,8 @@ class Slices:
         return len(self.cuts) + 1
 
     def _fewer_cuts(self, rows: int) -> npt.NDArray[np.int16]:
-        """Give up cuts at which too much is open, and all but one of those that go through one whole; the new number of each
-        slice that there was."""
+        """Drop cuts at which too many ranges are open, and all but one of those through a range that must not be cut. Returns
+        the new number of each former slice."""
         keep = np.ones(len(self.cuts), np.bool_)
         opened = np.bincount(self.open_first, minlength=len(self.cuts) + 1) - np.bincount(
             self.open_last, minlength=len(self.cuts) + 1
@@ -104,7 +104,7 @@ class Slices:
         return rows if kept.all() else rows[kept]
 
     def _rest(self, neighbour: int, number: int, edge: int) -> Ints:
-        """Rows of the slice before or after that lie in a whole range across the edge, without those across it themselves."""
+        """Rows of the slice before or after that lie in an uncut range across the edge, without those across it themselves."""
         first = min(neighbour, number)
         across = self.open[self.open_whole & (self.open_first == first)] if 0 <= neighbour < len(self) else self.open[:0]
         if not len(across):
@@ -120,7 +120,7 @@ class Slices:
 
 
 def _cuts(when: Ints, most: int) -> Ints:
-    """Times that part the kernels into about equal numbers."""
+    """Times that divide the kernels into about equal numbers."""
     parts = min(-(-len(when) // most), _MOST_SLICES)
     if parts < 2:
         return when[:0]
@@ -133,14 +133,13 @@ def _cuts(when: Ints, most: int) -> Ints:
 
 
 class NumberSpans:
-    """Of each thread the lowest and highest of some sequence numbers, and how many there are."""
+    """Lowest, highest and number of some sequence numbers on each thread."""
 
     def __init__(self, threads: int) -> None:
         self.low, self.high = np.full(threads, np.iinfo(np.int64).max), np.full(threads, -1, np.int64)
         self.count = np.zeros(threads, np.int64)
 
     def add(self, thread: Array, seq: Ints) -> None:
-        """Numbers of these threads."""
         if len(thread):  # the ranges of a slice stand thread by thread, so that there are few runs of one
             heads = np.append(0, np.flatnonzero(thread[1:] != thread[:-1]) + 1)
             np.minimum.at(self.low, thread[heads], np.minimum.reduceat(seq, heads))
@@ -149,10 +148,10 @@ class NumberSpans:
 
 
 class ThreadFacts:
-    """What all of a thread's ranges together show.
+    """Facts that need all ranges of a thread.
 
-    own: the sequence numbers of its ops; again: those inside its functions; runs: it runs backward functions; python: it runs
-    what only the program itself runs.
+    own: the sequence numbers of its ops; again: those inside its functions; runs: it runs backward functions; python: it has
+    ranges that only the program itself opens.
     """
 
     def __init__(self, threads: int) -> None:
@@ -166,7 +165,8 @@ class KernelRanges:
 
     stack: code into `SliceResults.stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the
     outermost of the op instance, the autograd function; inner: label of the innermost op; state: see `OpsAround`; in_engine,
-    optimizer: inside a range of autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread then.
+    optimizer: inside a range of autograd's engine, of an optimizer; by_time: its ranges are those of the main thread at that
+    time.
     """
 
     stack: Array
@@ -181,7 +181,7 @@ class KernelRanges:
 
     @classmethod
     def unknown(cls, count: int) -> KernelRanges:
-        """Those of so many kernels of which nothing is found yet."""
+        """For so many kernels, before anything is found."""
 
         def codes() -> Array:
             return np.full(count, -1, np.int32)
@@ -193,11 +193,10 @@ class KernelRanges:
 
 
 class SliceResults:
-    """What the slices show of a capture beside the ranges around each kernel.
+    """Findings of the slices beside the ranges around each kernel.
 
-    forward: of each slice the ranges that a backward one may name by number, as rows of
-    `ranges`, with the rows of their ops and their stacks. retyped: of each slice the ranges of ops that ran in other types than
-    they were called with, and the labels of those. threads: see there.
+    forward: rows of ranges that a backward one may name by number, rows of their ops, and their stacks; retyped: rows of ops
+    that ran in other types than they were called with, and the labels of those; threads: see there.
     """
 
     def __init__(self, stacks: Stacks, threads: int) -> None:
@@ -206,12 +205,12 @@ class SliceResults:
         self._counts, self._numbers = _GrowingTable(2), _GrowingTable(1)
 
     def add_numbers(self, kernels: Ints, offsets: Ints, numbers: Ints) -> None:
-        """The sequence numbers of these kernels' stacks, outermost first."""
+        """Add the sequence numbers of these kernels' stacks, outermost first."""
         self._counts.add(kernels, np.diff(offsets))
         self._numbers.add(numbers)
 
     def take_numbers(self, order: Array) -> tuple[Ints, Ints]:
-        """All of those with the kernels in an order, as (offsets, numbers); they are given up here."""
+        """All sequence numbers with the kernels in an order, as (offsets, numbers). They are freed here."""
         (kernels, counts), (unordered,) = self._counts.take(), self._numbers.take()
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
@@ -228,18 +227,17 @@ class SliceResults:
 
 
 class _GrowingTable:
-    """Columns of numbers that pieces are put to together, each in 32 bits as long as all fit."""
+    """Columns of numbers that grow together, each in 32 bits as long as all fit."""
 
     def __init__(self, columns: int) -> None:
         self._columns = [Growing(np.int32) for _ in range(columns)]
 
     def add(self, *values: Array) -> None:
-        """A piece of each column."""
         for column, piece in zip(self._columns, values, strict=True):
             column.append(narrowest(piece))
 
     def take(self) -> list[Array]:
-        """All columns, which are given up here."""
+        """All columns; they are freed here."""
         return [column.whole() for column in self._columns]
 
 
@@ -247,7 +245,7 @@ class _GrowingTable:
 
 
 def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> tuple[KernelRanges, SliceResults]:
-    """Rules 2 and 3 for all kernels; most: how many at a time, about."""
+    """Rules 2 and 3 for all kernels; most: kernels at a time, about."""
     whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
     slices = Slices(capture.ranges, capture.kept, whole, launches.when, most)
     found, results = KernelRanges.unknown(len(launches)), no_results(capture)
@@ -265,14 +263,14 @@ def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> tu
 
 
 def no_results(capture: CaptureFacts) -> SliceResults:
-    """Before the first slice."""
+    """Results before the first slice."""
     return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
 
 
 def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
     """Rule 2: where each kernel was launched, from thread and time of its launch.
 
-    Launches on a thread without ranges take those of the user's that are open on the process's main thread.
+    Launches on a thread without ranges take the user ranges that are open on the process's main thread.
     """
     at = np.full(len(thread), -1, np.int64)
     known = np.flatnonzero(thread >= 0)
@@ -293,7 +291,7 @@ def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) 
 def add_slice(
     capture: CaptureFacts, found: KernelRanges, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
 ) -> None:
-    """Put what a slice shows of its kernels to `found`, of forward ranges and of threads to the results."""
+    """Add the findings on the kernels of a slice to `found`, on forward ranges and threads to the results."""
     kernels, row = one.kernels, with_none(around.nested.row)
     # Rule 2: the stack.
     found.by_time[kernels] = placed.by_time
@@ -322,9 +320,9 @@ def add_slice(
 
 
 def _forward_ranges(capture: CaptureFacts, around: OpsAround, begun: Bools) -> Positions:
-    """Rule 4: of the ranges that begin in a slice those that an autograd function may name by number.
+    """Rule 4: the ranges that begin in a slice and that an autograd function may name by number.
 
-    Of several in a row with one number only the last can be meant, where no function names it before that begins.
+    Among successive ranges with one number only the last can be meant, if no function names it before that begins.
     """
     own = (around.kind == Kind.DISPATCH) & (around.seq >= 0) & begun
     position = np.flatnonzero(own & ~around.discarded())
@@ -337,7 +335,7 @@ def _forward_ranges(capture: CaptureFacts, around: OpsAround, begun: Bools) -> P
 
 
 def _add_threads(capture: CaptureFacts, results: SliceResults, around: OpsAround, begun: Bools) -> None:
-    """Rule 4: what a slice adds to what is known of threads."""
+    """Rule 4: add what a slice shows about threads."""
     threads, kind, thread = results.threads, around.kind, around.thread
     backward = capture.labels.backward[around.label]
     outside = (around.backward < 0) & (around.engine < 0)

@@ -57,7 +57,7 @@ _PROCESS = ~_TID_MASK  # the bits of a globalTid that identify its process
 def read(db: Database) -> Trace:
     """The whole export as a Trace.
 
-    Raises EmptyCapture where it holds neither GPU activity nor NVTX ranges, InputError where it is damaged.
+    Raises EmptyCapture if it holds neither GPU activity nor NVTX ranges, InputError if it is damaged.
     """
     export = _Export(db)
     trace = export.trace
@@ -99,14 +99,13 @@ class _Export:
     # ------------------------------------------------------------------ codes
 
     def _string(self, string_id: int) -> int:
-        """The code of StringIds[string_id] in the trace, -1 where it is unknown."""
+        """Code of StringIds[string_id] in the trace, -1 if unknown."""
         return self.trace.strings.code(self.names[string_id]) if string_id in self.names else -1
 
     def _process(self, global_pid: int) -> int:
         return self.process_of.setdefault(global_pid & ~_TID_MASK, len(self.process_of))
 
     def thread(self, global_tid: int) -> int:
-        """The row of a thread, new or known."""
         self._process(global_tid)
         return self.thread_of.setdefault(global_tid, len(self.thread_of))
 
@@ -220,7 +219,7 @@ class _Export:
         return make_table("devices", self._seen_devices(gpu, columns))
 
     def _seen_devices(self, gpus: Ints, columns: dict[str, Ints]) -> dict[str, Ints]:
-        """The GPUs as each process sees them (CUDA_VISIBLE_DEVICES), where the export has it; else as they are."""
+        """The GPUs as each process sees them (CUDA_VISIBLE_DEVICES), if the export has that; else as they are."""
         seen = self.db.integers("TARGET_INFO_CUDA_DEVICE", {"gpu": "gpuId", "ordinal": "cudaId", "pid": "pid"})
         pids = (np.fromiter(self.process_of, np.int64, len(self.process_of)) >> _TID_BITS) & _TID_MASK
         process_of = dict(zip(pids.tolist(), self.process_of.values(), strict=True))
@@ -249,17 +248,17 @@ def _empty(db: Database) -> EmptyCapture:
 
 
 def _text(value: object) -> str:
-    """A text from whatever a column of texts holds; empty where that is NULL."""
+    """A cell of a column of texts as text; empty for NULL."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
 
 
 class _RangeRows:
-    """Collects rows of NVTX_EVENTS with their texts, batch by batch; of texts only the distinct ones are kept.
+    """Collects rows of NVTX_EVENTS with their texts, batch by batch; only distinct texts stay in memory.
 
-    names: registered texts by textId; export: where threads get their rows; rows: about how many there will be; kinds: whether
-    it has the column eventType.
+    names: registered texts by textId; export: gives threads their rows; rows: expected number; kinds: whether the column
+    eventType exists.
     """
 
     def __init__(self, names: dict[int, str], export: _Export, rows: int, *, kinds: bool) -> None:
@@ -273,7 +272,6 @@ class _RangeRows:
         self.unreadable = 0  # rows without a time or a thread
 
     def add(self, batch: Batch) -> None:
-        """More rows, whatever they hold."""
         start, _, event, tid, _, _ = batch.columns
         kept = np.isin(event, self.kinds)
         readable = (start != NOT_AN_INTEGER) & (tid != NOT_AN_INTEGER)
@@ -317,7 +315,6 @@ class _RangeRows:
         return result
 
     def table(self) -> Table:
-        """All rows."""
         columns: dict[str, Array] = dict(zip(self.columns, map(Growing.whole, self.columns.values()), strict=True))
         columns["open"] = columns["end_ns"] == -1
         codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last is that of number -1

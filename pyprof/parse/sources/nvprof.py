@@ -56,7 +56,7 @@ _API_NAMES = {
 def read(db: Database) -> Trace:
     """The whole file as a Trace.
 
-    Raises EmptyCapture where nothing was recorded, InputError where the file is damaged.
+    Raises EmptyCapture if nothing was recorded, InputError if the file is damaged.
     """
     return _NvprofReader(db).read()
 
@@ -182,12 +182,12 @@ class Names:
         self._raw = rows.raw.whole()
 
     def get(self, name: int) -> str | None:
-        """The text of an id, None where it is unknown."""
+        """The text of an id, None if unknown."""
         at = int(self._find(np.array([name]))[0])
         return None if at < 0 else self._raw[self._begin[at] :][: self._size[at]].tobytes().decode("utf-8", "replace")
 
     def _find(self, names: Ints) -> Ints:
-        """Where the text of each id is, -1 unknown."""
+        """Place of the text of each id, -1 unknown."""
         at = np.searchsorted(self._ids, names)
         known = at < len(self._ids)
         known[known] = self._ids[at[known]] == names[known]
@@ -207,7 +207,7 @@ class Names:
         return label, seq, op_id
 
     def _texts(self, rows: Ints) -> PackedTexts:
-        """The texts at some places, in as few bytes as they need where they lie far apart."""
+        """The texts at some places. If these lie far apart, the bytes between are left out."""
         begin, size = self._begin[rows], self._size[rows]
         low, high = int(begin.min()), int((begin + size).max())
         texts = PackedTexts(self._raw[low:high], begin - low, size)
@@ -228,7 +228,7 @@ _UNION_BYTES = 8  # of its 12 only those of its kind are initialised: process an
 
 
 class _MarkerRows:
-    """Collects begins and ends as columns: id and time of both, of begins also name, domain and thread; -1 where unknown."""
+    """Collects begins and ends as columns: id and time of both, for begins also name, domain and thread; -1 unknown."""
 
     def __init__(self) -> None:
         self.begins = [Growing(dtype) for dtype in (np.int32, np.int64, np.int32, np.int32, np.int32)]
@@ -255,9 +255,9 @@ class _MarkerRows:
 
 
 def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int], int]) -> tuple[Table, set[int]]:
-    """All ranges, a start without an end left open, and the processes that they name.
+    """All ranges, left open if they have no end, and the processes that they name.
 
-    thread: the row of `threads` of a thread id.
+    thread: gives the row of `threads` of a thread id.
     """
     if not db.has(_MARKER, *_NEEDED):
         return make_table("ranges"), set()
@@ -287,7 +287,7 @@ def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int]
 
 
 def _ends(ids: Array, times: Array, marker: Array, begin: Array) -> Array:
-    """The end of each range, -1 where it is unknown: of several ends of one id the first after its begin, else the last."""
+    """The end of each range, -1 unknown: if an id has several ends, the first after its begin, else the last."""
     if not len(ids):
         return np.full(len(marker), -1, np.int64)
     order = np.argsort(ids, kind="stable")
@@ -302,7 +302,7 @@ def _ends(ids: Array, times: Array, marker: Array, begin: Array) -> Array:
 
 
 def _first_after(ids: Ints, times: Ints, marker: Ints, begin: Ints) -> Ints:
-    """For each (marker, begin), the place in the sorted (ids, times) of the first of its id not before it, else of its last."""
+    """For each (marker, begin) the place in the sorted (ids, times) of the first of its id not before it, else of its last."""
     order = np.lexsort((np.repeat([1, 0], [len(ids), len(marker)]), np.append(times, begin), np.append(ids, marker)))
     is_end = order < len(ids)
     before = np.empty(len(order), np.int64)

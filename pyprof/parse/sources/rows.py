@@ -1,7 +1,7 @@
-"""Tables of an SQLite file -> columns, row by row through SQLAlchemy: for what the page reader refuses.
+"""Tables of an SQLite file -> columns, row by row through SQLAlchemy: for everything that the page reader refuses.
 
 Views, generated columns, cells of another type than declared, files with a journal beside them. Columns are found by
-reflection, rows read by Core selects. The only module that imports SQLAlchemy; a file that the page reader takes needs it not.
+reflection, rows read by Core selects. The only module that imports SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BATCH_ROWS = 65_536
 
 
 class RowReader:
-    """Tables behind a connection that stays the caller's; fault: what makes an error of the file an error of ours."""
+    """Reads tables over the caller's connection; fault: turns an error of SQLite into one of ours."""
 
     def __init__(self, driver: sqlite3.Connection, fault: Callable[[Exception], InputError]) -> None:
         engine = sa.create_engine("sqlite://", creator=lambda: driver, poolclass=sa.StaticPool, pool_reset_on_return=None)
@@ -37,7 +37,7 @@ class RowReader:
         self._fault = fault
 
     def integers(self, table: str, columns: Sequence[str]) -> list[Ints]:
-        """Integer columns; NULL, and what cannot be made an integer, is -1."""
+        """Integer columns; -1 for NULL and anything that cannot be made an integer."""
         parts = []
         for rows in self._rows(table, columns, None):
             try:
@@ -49,8 +49,8 @@ class RowReader:
         return [np.ascontiguousarray(column) for column in stacked.T]
 
     def batches(self, table: str, columns: Sequence[str], wide: str | None, *, blobs: bool = False) -> Iterator[Batch]:
-        """Integer columns with the texts (or blobs) of one more, in batches; NULL is -1 or empty, what is not an integer
-        NOT_AN_INTEGER, what is not a blob empty."""
+        """Integer columns with the texts (or blobs) of one more, in batches; NULL is -1 or empty, a cell that is no integer
+        NOT_AN_INTEGER, one that is no blob empty."""
         for rows in self._rows(table, columns, wide):
             numbers = [
                 np.fromiter((v if type(v) is int else NOT_AN_INTEGER for v in column), np.int64, len(rows))
@@ -86,7 +86,7 @@ def _integer(value: Cell) -> int:
 
 
 def _texts(values: Sequence[Cell], blobs: bool) -> PackedTexts:
-    """What stands in a column of texts (a number other than 0 as its digits) or of blobs."""
+    """Cells of a column of texts (a number other than 0 as its digits) or of blobs."""
     if blobs:
         encoded = [value if isinstance(value, bytes) else b"" for value in values]
     else:

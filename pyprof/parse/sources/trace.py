@@ -1,8 +1,8 @@
-"""Trace: what every source turns its file into, so that nothing downstream knows a file format.
+"""Trace: the common form of all captures, so that nothing downstream knows a file format.
 
-Tables are dicts of equally long numpy columns, each declared here once with its type and meaning. Times are integer
-nanoseconds on one clock. Texts are codes into `strings`; range texts are codes into `markers`, one decoded object for each
-distinct text. An unknown integer is -1. Rows may come in any order: nothing downstream depends on it.
+Tables are dicts of equally long numpy columns, each declared here once with its type and meaning. Times are integer nanoseconds
+on one clock. Texts are codes into `strings`; range texts are codes into `markers`, one decoded object for each distinct text.
+An unknown integer is -1. Rows may come in any order: nothing downstream depends on it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ COPY_KINDS = {
 
 
 class ColumnType(NamedTuple):
-    """One column of a table: name, numpy type, meaning, default where a source has nothing; narrow: whether a source may give
-    fewer bits."""
+    """One column of a table. default: if a source has nothing; narrow: whether a source may give fewer bits."""
 
     name: str
     dtype: str
@@ -150,7 +149,7 @@ _LONG = ("activities", "launches", "ranges", "memory", "frames")
 
 
 def integer(text: str) -> int:
-    """The number that a text is; -1, unknown, where it is none or has more digits than a column holds."""
+    """The number in a text; -1, unknown, if it is none or has more digits than a column holds."""
     digits = text[1:] if text[:1] == "-" else text
     return int(text) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else -1
 
@@ -158,8 +157,8 @@ def integer(text: str) -> int:
 def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
     """A table with every declared column in its declared type; columns that are not given hold their default.
 
-    In long tables defaults take no memory and cannot be written to.
-    Raises KeyError for a column that is not declared, ValueError where lengths differ.
+    In long tables defaults take no memory and cannot be written to. Raises KeyError for a column that is not declared,
+    ValueError if lengths differ.
     """
     given = dict(columns or {})
     rows = len(next(iter(given.values()))) if given else 0
@@ -181,7 +180,7 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
 
 
 def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
-    """Integers in a smaller type; one that it cannot hold becomes unknown, never another number."""
+    """Integers in a smaller type; one that does not fit becomes unknown, never another number."""
     limits = np.iinfo(dtype)
     if values.dtype == dtype:
         return values
@@ -195,7 +194,7 @@ def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
 
 
 def concatenated(tables: list[Table]) -> Table:
-    """Tables of one kind one after another; the tables are emptied column by column."""
+    """Tables of one kind one after another; the input tables are emptied column by column."""
     filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
     whole: Table = {}
     for name in [*filled[0]]:
@@ -212,7 +211,7 @@ def concatenated(tables: list[Table]) -> Table:
 
 
 def chosen(table: Table, keep: Bools) -> Table:
-    """The rows of a table for which a mask is true: the same table where all are."""
+    """The rows of a table in a mask: the same table if all are."""
     if keep.all():
         return table
     rows = np.flatnonzero(keep)
@@ -220,25 +219,25 @@ def chosen(table: Table, keep: Bools) -> Table:
 
 
 class GrowingTable:
-    """A table of one kind that pieces are put to. Its columns grow where they stand, in 32 bits where that is allowed and
-    enough; one of a single value takes no memory and cannot be written to."""
+    """A table of one kind that grows. Its columns grow in place, in 32 bits if that is allowed and enough; one with a single
+    value takes no memory and cannot be written to."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._columns = {column.name: _GrowingColumn(column) for column in TABLES[name]}
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """More rows; columns that are not given hold their default. Raises as `make_table` does."""
+        """Add rows; columns that are not given hold their default. Raises as `make_table` does."""
         for name, piece in make_table(self._name, columns).items():
             self._columns[name].append(piece)
 
     def whole(self) -> Table:
-        """All rows; none can be put to them after that."""
+        """All rows; none can be added afterwards."""
         return {name: column.whole() for name, column in self._columns.items()}
 
 
 class _GrowingColumn:
-    """As `Growing`, but a number for as long as there is only one value; type: of the table that it is in."""
+    """As `Growing`, but a single number as long as there is only one value; type: in its table."""
 
     def __init__(self, type: ColumnType) -> None:
         self._type, self._value, self._rows = type, np.array(type.default, type.dtype), 0
@@ -270,7 +269,6 @@ class Strings:
         self._codes: dict[str, int] = {}
 
     def code(self, text: str) -> int:
-        """The code of a text, new or known."""
         found = self._codes.get(text)
         if found is None:
             found = self._codes[text] = len(self.values)
@@ -278,7 +276,6 @@ class Strings:
         return found
 
     def codes(self, texts: list[str]) -> list[int]:
-        """The codes of texts, new or known."""
         try:
             return [*map(self._codes.__getitem__, texts)]
         except KeyError:
@@ -302,18 +299,18 @@ class Labels:
         self._codes: dict[Hashable, int] = {}
 
     def code(self, text: str, *, keyed: bool = False, numbered: bool = False) -> int:
-        """The code of a range text as `markers.split_ids` leaves it."""
+        """The code of a range text as `markers.split_ids` returns it."""
         key = (text, keyed, numbered)
         found = self._codes.get(key)
         return self.add(key, decode(text, keyed=keyed, numbered=numbered)) if found is None else found
 
     def split(self, text: str) -> tuple[int, int, int]:
-        """Code, sequence number and op id (-1 where unknown) of a range text as NVTX has it."""
+        """Code, sequence number and op id (-1 unknown) of a range text as in NVTX."""
         bare, seq, op_id, keyed = split_ids(text)
         return self.code(bare, keyed=keyed, numbered=seq >= 0), seq, op_id
 
     def reader(self, texts: int) -> Callable[[PackedTexts], tuple[Ints, Ints, Ints]]:
-        """A function that splits many texts as `split` does one; texts: about how many there will be."""
+        """A function that splits many texts as `split` does one; texts: expected number."""
         if texts >= _MANY_TEXTS:
             try:
                 from pyprof.parse.sources.emit_texts import EmitTexts
@@ -368,7 +365,6 @@ class Trace:
 
     @property
     def markers(self) -> list[Marker]:
-        """The decoded markers that `ranges.label` refers to."""
         return self.labels.markers
 
     @property

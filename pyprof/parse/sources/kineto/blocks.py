@@ -123,8 +123,8 @@ class EventTables:
         return (lambda events, _: self.tasks.add(events)) if category == "" else None
 
     def _times(self, events: Events, kind: Array) -> Span:
-        """The times of all events. An event whose time cannot be loses its kind; one with a negative duration takes no time.
-        Both are counted."""
+        """Begin and end of all events. An event without a usable time loses its kind; one with a negative duration takes no
+        time. Both are counted."""
         begin, duration = events.begin_us, None if events.begin_us is None else as_floats(map(_DUR, events), len(events))
         if begin is None or duration is None:
             begin, duration = (microseconds([*map(field, events)]) for field in (_TS, _DUR))

@@ -1,6 +1,6 @@
-"""Kernels, copies, fills and the API calls that launched them, of a torch.profiler trace -> `activities` and `launches`.
+"""Kernels, copies, fills and the API calls that launched them, in a torch.profiler trace -> `activities` and `launches`.
 
-Knows the args that CUPTI and ROCm activities carry. Columns are filled block by block; the two meet only by correlation id.
+Knows the args of CUPTI's and ROCm's activities. Columns are filled block by block; the two tables meet only by correlation id.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _NAME, _GRID, _BLOCK, _KERNEL, _CODES = (attrgetter(name) for name in ("name", "
 
 
 def activity_columns(events: list[Event], kind: int, span: Span, texts: Codes[str], layers: Codes[tuple[str, bool]]) -> Table:
-    """Columns of `activities`, and `layer`: the code of the layer in which a graph's node was recorded and whether that is a
-    module's path from the root, -1 unknown. texts: codes of names."""
+    """Columns of `activities`, and `layer`: code of the layer in which a graph's node was recorded, -1 unknown; a layer is a
+    text and whether that is a module's path from the root. texts: codes of names."""
     args = decode_args(_ActivityArgs, events)
     node = whole_numbers(args, "graph_node")
     columns = {
@@ -86,8 +86,8 @@ def activity_columns(events: list[Event], kind: int, span: Span, texts: Codes[st
 
 
 def launch_columns(events: list[Event], span: Span, thread: Array, texts: Codes[str]) -> tuple[Table, Table]:
-    """Columns of `launches`; and correlation id, grid and block of the calls that have them. texts: codes of names, and of the
-    kernels that calls name."""
+    """Columns of `launches`; and correlation id, grid and block of the calls that have them. texts: codes of the names of calls
+    and kernels."""
     args = decode_args(_LaunchArgs, events)
     corr = whole_numbers(args, "correlation")
     columns = {
@@ -107,7 +107,7 @@ def _small(found: Ints) -> Ints:
 
 
 def _or_numbers(found: Ints, events: list[Event], name: str) -> Ints:
-    """Devices or streams; where args lack one, from pid or tid."""
+    """Devices or streams; if args lack one, from pid or tid."""
     for row in np.flatnonzero(found < 0).tolist():
         number = re.search(r"\d+$", str(getattr(events[row], name)))  # 7, `7`, `stream 7`
         found[row] = integer(number[0]) if number else -1
@@ -123,13 +123,13 @@ class Activities:
         self.qualified: set[int] = set()
 
     def layer(self, key: tuple[str, bool]) -> int:
-        """The code of a layer, as `activity_columns` has it."""
+        """Code of a layer."""
         code = self._strings.code(key[0])
         self.qualified |= {code} if key[1] else set()
         return code
 
     def add(self, columns: Table) -> None:
-        """More kernels, copies or fills, by `activity_columns`."""
+        """Add a table of `activity_columns`."""
         layer = columns.pop("layer", None)
         if columns["kind"][0] == ActivityKind.MEMCPY and "copykind" not in columns:
             name = columns["name"]
@@ -142,11 +142,11 @@ class Activities:
         self._layers.append(np.full(len(columns["kind"]), -1, np.int32) if layer is None else layer)
 
     def layers(self) -> Array:
-        """Of all rows the code of the layer that torch's annotations of graphs say, -1 none; once, after all were added."""
+        """For all rows the code of the layer in torch's annotations of graphs, -1 none. To be called once, after the last
+        `add`."""
         return self._layers.whole()
 
     def table(self) -> Table:
-        """All rows, once."""
         return self._table.whole()
 
 
@@ -158,17 +158,16 @@ class Launches:
         self._geometry = dict(zip(("corr", *_SIZES), [Growing(np.int64), *(Growing(np.int32) for _ in _SIZES)], strict=True))
 
     def add(self, columns: Table, sizes: Table) -> None:
-        """More API calls, by `launch_columns`."""
+        """Add the tables of `launch_columns`."""
         self._table.add(columns)
         for name, values in sizes.items():
             self._geometry[name].append(values)
 
     def table(self) -> Table:
-        """All rows, once."""
         return self._table.whole()
 
     def give_geometry(self, activities: Table) -> None:
-        """Give kernels without a grid the one of their launch, where that has one."""
+        """Give kernels without a grid the one of their launch, if that has one."""
         known = {name: column.whole() for name, column in self._geometry.items()}
         if not len(known["corr"]):
             return
@@ -179,7 +178,7 @@ class Launches:
 
 
 def number_nodes(trace: Trace) -> None:
-    """Give what one call replayed of a graph numbers from 1 in order of begin as nodes, where their own were not recorded."""
+    """Number the kernels that one call replayed of a graph from 1 in order of begin, if their nodes were not recorded."""
     activities, launches = trace.activities, trace.launches
     graphs = [code for code, name in enumerate(trace.strings.values) if re.match(_GRAPH_LAUNCH, name)]
     calls = np.flatnonzero(np.isin(launches["name"], graphs) & (launches["corr"] >= 0))
@@ -199,7 +198,7 @@ def number_nodes(trace: Trace) -> None:
 
 
 def _geometry(args: Sequence[_ActivityArgs | _LaunchArgs]) -> Table:
-    """Columns from grids and blocks; those of fewer than three dimensions stay unknown."""
+    """Columns from grids and blocks; unknown with fewer than three dimensions."""
     return {**_sizes([*map(_GRID, args)], _SIZES[:3]), **_sizes([*map(_BLOCK, args)], _SIZES[3:])}
 
 
@@ -212,8 +211,8 @@ def _sizes(found: list[list[int] | None], names: Sequence[str]) -> Table:
 
 
 def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> tuple[Array, int]:
-    """The row of `processes` of each activity: its launch's, or the only one; -1 unknown. And of how many it is unknown since
-    several processes used their correlation id."""
+    """The row of `processes` of each activity: its launch's, or the only one; -1 unknown. And the number of activities for
+    which it is unknown since several processes used their correlation id."""
     wanted, corr, thread = activities["corr"], launches["corr"], launches["thread"]
     if processes <= 1:
         return np.broadcast_to(np.int32(processes - 1), len(wanted)), 0

@@ -1,8 +1,8 @@
 """Calls of modules among the Python frames of a torch.profiler trace -> ranges of layers with their paths.
 
-Each frame names the one that called it by id; so each call of a module is known to lie inside another's. Where ids are
-missing, its time on the thread shows it. The trace calls modules after classes: a path is `ViT_0.Block_2.Linear_5`, joined
-from the outside in, but `blocks.2.mlp.0` where the recorder put the names of the running model beside the events.
+Each frame has the id of the one that called it, so each call of a module is known to lie inside another's. Without ids its time
+on the thread shows it. The trace calls modules after classes: a path is `ViT_0.Block_2.Linear_5`, joined from the outside in,
+but `blocks.2.mlp.0` if the recorder put the names of the running model beside the events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEEPEST = 64  # doublings of the way to the module around a frame, more than an
 
 
 class Intervals(NamedTuple):
-    """Times on threads, in ns; rank: the lower is the outer of two with one begin and one end."""
+    """Times on threads, in ns; rank: of two with equal begin and end the lower is the outer."""
 
     thread: Integers
     start: Ints
@@ -33,12 +33,11 @@ class Intervals(NamedTuple):
     rank: Integers
 
     def take(self, rows: Array) -> Intervals:
-        """Those of some rows."""
         return Intervals(*(column[rows] for column in self))
 
 
 def nested(rows: Intervals) -> Iterator[tuple[int, Ints, Forest]]:
-    """(thread, its rows in order of begin, their forest) of each thread; rows that cross others are left out."""
+    """(thread, its rows in order of begin, their forest) of each thread, without rows that cross others."""
     for thread, own in by_thread(rows.thread, np.arange(len(rows.thread))).items():
         own = own[np.lexsort((rows.rank[own], -rows.end[own], rows.start[own]))]
         start, end = rows.start[own], rows.end[own]
@@ -50,7 +49,7 @@ def nested(rows: Intervals) -> Iterator[tuple[int, Ints, Forest]]:
 
 
 def open_at(rows: Intervals, thread: Integers, times: Ints) -> Bools:
-    """For each thread and time whether one of these rows is open there."""
+    """Whether one of these rows is open on each thread at each time."""
     result = np.zeros(len(times), np.bool_)
     asked = by_thread(thread, np.arange(len(times)))
     for number, own in by_thread(rows.thread, np.arange(len(rows.thread))).items():
@@ -62,7 +61,7 @@ def open_at(rows: Intervals, thread: Integers, times: Ints) -> Bools:
 
 
 class FrameTable(NamedTuple):
-    """Python frames: thread; begin and end in ns; code of the name; id and id of the caller, -1 unknown."""
+    """Python frames. start, end: ns; name: code; id, parent: of the frame and of its caller, -1 unknown."""
 
     thread: Integers
     start: Ints
@@ -77,7 +76,7 @@ class FrameTable(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """Where a module is: number of the outermost module that holds it in the running model, -1 unknown; its path."""
+    """Path of a module. whole: number of the outermost module that holds it in the running model, -1 unknown."""
 
     whole: int
     path: str
@@ -100,7 +99,7 @@ def module_ranges(frames: FrameTable, names: Sequence[str], known: object, label
 
 
 def _around(frames: FrameTable, of_module: Bools, rows: Ints) -> Array:
-    """For each call of a module that of the module around it, by ids: place in rows, -1 unknown."""
+    """For each call of a module the place in `rows` of the module call around it, by ids, -1 unknown."""
     thread, name, parent = frames.thread, frames.name, frames.parent
     up = first_rows(frames.id, parent)
     up[(parent < 0) | (thread[up] != thread)] = -1
@@ -135,7 +134,7 @@ def _labels(name: Integers, around: Array, names: Sequence[str], known: dict[str
 
 
 def _levels(around: Array) -> Array:
-    """How many calls are around each, where ids go round in a ring from any of it on."""
+    """Number of calls around each. Ids that form a ring are counted from any of it."""
     level = np.where(around < 0, np.int32(0), np.int32(-1))
     number, missing = 0, int((level < 0).sum())
     if missing == len(around) > 0:
@@ -151,7 +150,7 @@ def _levels(around: Array) -> Array:
 
 
 def _path(name: str, outer: _Path | None, known: dict[str, list[_Path]]) -> _Path:
-    """The path of a module, called after its class, inside that of another."""
+    """The path of a module, named after its class, inside that of another."""
     found = known.get(name)
     if not found:
         return _Path(-1, f"{outer.path}.{name}" if outer is not None else name)
@@ -165,7 +164,7 @@ def _path(name: str, outer: _Path | None, known: dict[str, list[_Path]]) -> _Pat
 
 
 def _checked(known: object) -> dict[str, list[_Path]]:
-    """What the recorder wrote: for the name of each module in the trace pairs of outermost module and path in that."""
+    """The recorder's list: for the name of each module in the trace pairs of outermost module and path in that."""
     found: dict[str, list[_Path]] = {}
     for name, pairs in known.items() if isinstance(known, dict) else ():
         for pair in pairs if isinstance(pairs, list) else ():

@@ -1,7 +1,7 @@
-"""Text that is not quite JSON, as torch and Kineto wrote it at times -> the values that are meant.
+"""Text that is not quite JSON, as torch and Kineto wrote it at times -> the intended values.
 
-Control characters, bare nan and inf, stray backslashes and commas, quotes in names, bytes that are not UTF-8. This module must
-not know what an event means.
+Control characters, bare nan and inf, stray backslashes and commas, quotes in names, bytes that are not UTF-8. Knows nothing of
+what an event means.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def requoted(text: bytes) -> bytes:
 
 
 def _names_before_pid(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where the names are that end before a process's number, on the same line."""
+    """Positions of the names that end before a process's number, on the same line."""
     at, end, line = 0, 0, 0
     while (found := text.find(_NAME_BEGIN, at)) >= 0:
         at = found + len(_NAME_BEGIN)
@@ -57,7 +57,7 @@ _BAD_ESCAPE = r'\\(?:(?P<good>["\\/bfnrt]|u[0-9a-fA-F]{4})|)'
 
 
 def _repaired(text: str) -> str:
-    """The text without what JSON has no place for; only what changes is kept while it is gone over."""
+    """The text without what JSON does not allow; only changes are kept in memory during the pass."""
     parts, done = [], 0
     for match in re.finditer(_ODD, text):
         new = _repair(match)
@@ -68,7 +68,7 @@ def _repaired(text: str) -> str:
 
 
 def _repair(match: re.Match[str]) -> str | None:
-    """What stands for something odd; None: it stays."""
+    """Replacement of something odd; None: it stays."""
     if match["number"]:
         return "null"
     if match["comma"]:
@@ -78,7 +78,7 @@ def _repair(match: re.Match[str]) -> str | None:
 
 
 def tolerant(text: bytes) -> object:
-    """The value of the text, read leniently; None where it cannot be read at all."""
+    """The value of the text, read leniently; None if it cannot be read at all."""
     decoded = text.decode("utf-8", "replace")
     for repair in (False, True):
         try:

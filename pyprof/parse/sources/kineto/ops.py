@@ -1,7 +1,7 @@
 """An op of a torch.profiler trace with its recorded inputs -> a Marker with its OpCall, once for each distinct op.
 
 Knows the names of ops and the spelling of recorded inputs: `Input Dims`, `Input type`, `Input Strides`, `Concrete Inputs`.
-Kineto records no strings and no lists of optional tensors: both look like None. Elements of a tensor list carry no dtype.
+Kineto records no strings and no lists of optional tensors: both look like None. Elements of a tensor list have no dtype.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Number = int | float | str | None
 
 
 class OpArgs(msgspec.Struct, gc=False):
-    """The args of a cpu_op or user_annotation that pyprof reads, about in the order in which they are written."""
+    """The args of a cpu_op or user_annotation that pyprof reads, in about their order in the file."""
 
     external: Int = msgspec.field(default=-1, name="External id")
     external_2021: Int = msgspec.field(default=-1, name="external id")
@@ -46,7 +46,7 @@ class OpArgs(msgspec.Struct, gc=False):
 
 
 class OpFacts(msgspec.Struct, frozen=True, gc=False):
-    """The args that only collectives and kernels of Inductor have."""
+    """Args that only collectives and kernels of Inductor have."""
 
     collective: str = msgspec.field(default="", name="Collective name")
     dtype: str = ""
@@ -66,8 +66,8 @@ class OpFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordedOp(NamedTuple):
-    """All that makes an op distinct. inputs: their spellings, see `_INPUTS`; annotation: a range of the user's or a library's,
-    which is an op only as a collective; numbered: it has a sequence number; backward: it has a forward thread."""
+    """Everything that makes an op distinct. inputs: their spellings, see `_INPUTS`; annotation: a range of the user or of a
+    library, which is an op only as a collective; numbered: it has a sequence number; backward: it has a forward thread."""
 
     name: str
     inputs: bytes
@@ -111,7 +111,7 @@ def op_codes(
 
 
 class _Op(NamedTuple):
-    """An op to be given a marker. numbered: it has a sequence number; inputs: None where they were not recorded."""
+    """An op without a marker yet. numbered: it has a sequence number; inputs: None if they were not recorded."""
 
     name: str
     numbered: bool
@@ -140,7 +140,7 @@ class OpLabels:
 
 
 def _marker(one: _Op) -> Marker:
-    """The meaning of an op's range; without a call where it is a range as in NVTX (the user's, a step, an optimizer)."""
+    """The marker of an op's range; without a call for a range as in NVTX (the user's, a step, an optimizer)."""
     name, inputs, told = one.name, one.inputs, one.facts
     if name.startswith(_ENGINE):
         return decode(name)
@@ -161,7 +161,7 @@ def _marker(one: _Op) -> Marker:
 
 
 def _annotation(one: _Op) -> Marker:
-    """The meaning of an annotation: `execute_32_context_0` and `MyModel::step` are no ops, whatever numbers they carry."""
+    """The marker of an annotation: `execute_32_context_0` and `MyModel::step` are no ops, whatever numbers they have."""
     name = one.name
     if one.facts.collective or name.startswith(("nccl:", "record_param_comms")):
         return _marker(one)
@@ -170,7 +170,7 @@ def _annotation(one: _Op) -> Marker:
 
 
 def _module(one: _Op) -> str | None:
-    """The namespace of an op; None where the range is not an op."""
+    """The namespace of an op; None if the range is not an op."""
     name, backend = one.name, one.facts.kernel_backend
     if (found := _NAMESPACED.fullmatch(name)) is not None:
         return found["module"]
@@ -209,7 +209,7 @@ def _collective(facts: OpFacts) -> list[tuple[str, object]]:
 
 
 def _inputs(name: str, dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> tuple[object, ...] | None:
-    """The arguments of a call in the order of its schema; None where they were not recorded."""
+    """The arguments of a call in the order of its schema; None if they were not recorded."""
     if not dims:
         return None
     lists = [*map(_list, (dims, types, strides, concrete))]

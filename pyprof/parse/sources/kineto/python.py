@@ -34,8 +34,8 @@ USER, LIBRARY, NEVER = 2, 1, 0  # which frames may give the source line: the fir
 
 
 def rank_of(name: str) -> tuple[int, str]:
-    """(USER, LIBRARY or NEVER, `file:line`) of a frame: LIBRARY is Python's own and what launches; NEVER is torch's, ours, and
-    what has no file."""
+    """(USER, LIBRARY or NEVER, `file:line`) of a frame. LIBRARY: Python's own, and libraries that launch; NEVER: torch, pyprof,
+    and frames without a file."""
     found = re.fullmatch(_FRAME, name)
     if found is None or name.startswith("<"):
         return NEVER, ""
@@ -49,7 +49,7 @@ def rank_of(name: str) -> tuple[int, str]:
 
 
 def source_of_stack(stack: str) -> str:
-    """The source line in a `Call stack` of releases before 1.11: frames joined by `;`, innermost first; empty where unknown."""
+    """The source line in a `Call stack` of releases before 1.11: frames joined by `;`, innermost first; empty if unknown."""
     ranked = [rank_of(frame.strip()) for frame in stack.split(";")]
     for wanted in (USER, LIBRARY):
         for rank, source in ranked:
@@ -68,18 +68,17 @@ class Frames:
         self._table: FrameTable | None = None
 
     def add(self, columns: Table) -> None:
-        """More frames, by the columns of `FrameTable`. Ids order the outer before the inner of two at one time."""
+        """Add frames, by the columns of `FrameTable`. Ids order the outer before the inner of two at one time."""
         for column, name in zip(self._growing, FrameTable._fields, strict=True):
             column.append(narrowest(columns[name]) if name in ("id", "parent") else columns[name])
 
     def table(self) -> FrameTable | None:
-        """All of them, None where there are none; none can be added after that."""
+        """All frames, None if there are none; none can be added afterwards."""
         if self._table is None and self.names:
             self._table = FrameTable(*(column.whole() for column in self._growing))
         return self._table
 
     def as_trace_table(self) -> Table:
-        """The trace's table of them."""
         frames = self.table()
         if frames is None:
             return make_table("frames")

@@ -87,7 +87,7 @@ class _TraceReader:
         trace.activities, trace.launches = concatenated([trace.activities, tasks]), concatenated([trace.launches, launches])
 
     def _restored(self, written: exported.Exported) -> Trace:
-        """The trace of which `pyprof trace` wrote a timeline: nothing is derived from events again."""
+        """The trace that `pyprof trace` wrote as a timeline: nothing is derived from events again."""
         trace = self.trace
         trace.frames, trace.samples = self.tables.frames.as_trace_table(), self.tables.counters.samples()
         self._join()
@@ -117,7 +117,7 @@ class _TraceReader:
         return np.array([marker.kind in kinds for marker in self.trace.markers], np.bool_)
 
     def _give_frames_to_launches(self) -> None:
-        """A range of source lines alone for each launch outside ops, as by a library that torch does not know."""
+        """Add a range with nothing but source lines for each launch outside ops, as by a library that torch does not know."""
         trace, ranges, launches = self.trace, self.trace.ranges, self.trace.launches
         ops = np.flatnonzero(self._of_kinds(Kind.DISPATCH, Kind.BACKWARD)[ranges["label"]])
         within = Intervals(ranges["thread"], ranges["start_ns"], ranges["end_ns"], ranges["thread"]).take(ops)
@@ -131,9 +131,11 @@ class _TraceReader:
         trace.ranges = concatenated([ranges, added])
 
     def _used_threads(self) -> tuple[list[tuple[int, int]], list[int]]:
-        """(pid, tid) of the threads that ran ops or launched, to which the columns `thread` then refer, and the row of each
-        thread there by its first number, -1 without one. Frames, and so modules, that ran on others are dropped: Kineto writes
-        those of unknown threads under pid 0, tid 0."""
+        """Drop threads that neither ran ops nor launched. Returns the (pid, tid) of the others, which are the rows that columns
+        `thread` then refer to, and the row of each thread by its former number, -1 without one.
+
+        Frames, and so modules, on other threads are dropped: Kineto writes those of unknown threads under pid 0, tid 0.
+        """
         trace, every = self.trace, list(self.tables.threads)
         thread, other = trace.ranges["thread"], ~self._of_kinds(Kind.LAYER)[trace.ranges["label"]]
         is_used = np.zeros(len(every) + 1, np.bool_)
@@ -254,7 +256,7 @@ def _give_facts_of_collectives(ranges: Table, labels: Labels) -> None:
 def _innermost(ranges: Table, around: Array, inner: Array) -> Ints:
     """For each row of `inner` the last one of `around` that began before it on its thread and had not ended; -1 none.
 
-    Records of collectives do not nest, so that only the last one can contain it.
+    Records of collectives do not nest, so only the last one can contain it.
     """
     found = np.full(len(inner), -1, np.int64)
     start, end, thread = ranges["start_ns"], ranges["end_ns"], ranges["thread"]

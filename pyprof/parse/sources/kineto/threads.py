@@ -39,7 +39,6 @@ class Arrows:
         self._odd: dict[tuple[int, int | str | None], int] = {}  # ids that are not whole numbers of a usual size
 
     def add(self, begins: bool, events: Sequence[Event], thread: Array, when: Ints) -> None:
-        """More begins, or more ends."""
         pids, keys = [pid for pid, _ in self._threads], []
         for one, event in zip(thread.tolist(), events, strict=True):
             pid, number = pids[one], event.id
@@ -52,8 +51,8 @@ class Arrows:
             column.append(piece)
 
     def pairs(self, row: list[int]) -> ArrowEnds:
-        """Whole arrows in order of the first of their ends. Of those with the same id the last begin and the last end count.
-        row: of `threads`, by the first number of each thread, -1 where it is left out."""
+        """Whole arrows in order of the first of their ends. If several have one id, the last begin and the last end count. row:
+        of `threads`, by each thread's number, -1 if it is left out."""
         rows = np.array(row, np.int32)
         (known, begun), (key, thread, when) = ([column.whole() for column in columns] for columns in (self._begin, self._end))
         begin, first, last = last_rows(known, key), first_rows(key, key), last_rows(key, key)
@@ -65,7 +64,7 @@ class Arrows:
 
 
 class ArrowEnds(NamedTuple):
-    """Of each arrow the row of the forward thread, of the backward thread, and the time of the backward range."""
+    """For each arrow the row of the forward thread, of the backward thread, and the begin of the backward range, in ns."""
 
     forward: Integers
     backward: Integers
@@ -83,7 +82,6 @@ class NumberedOps(NamedTuple):
     label: Array
 
     def take(self, rows: Array) -> NumberedOps:
-        """Some of them."""
         return NumberedOps(*(column[rows] for column in self))
 
 
@@ -140,7 +138,7 @@ def _by_names(ops: NumberedOps, names: Sequence[str]) -> dict[tuple[int, int], i
 
 
 def _sample(ops: NumberedOps) -> NumberedOps:
-    """Of each (process, logical id) the _SAMPLE backward ranges with the smallest sequence numbers: enough to decide."""
+    """The _SAMPLE backward ranges with the smallest sequence numbers of each (process, logical id): enough to decide."""
     ops = ops.take(np.flatnonzero(ops.logical > 0))
     order = np.lexsort((ops.start, ops.seq, ops.logical, ops.process))
     new = np.ones(len(order), np.bool_)

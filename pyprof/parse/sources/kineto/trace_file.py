@@ -1,7 +1,7 @@
-"""A torch.profiler trace's file -> its events, a block at a time, in order, and the facts at its top level.
+"""A torch.profiler trace's file -> its events, block by block, in order, and the facts at its top level.
 
-A block is a megabyte or two cut between two events, so that memory does not grow with the file. This module must not know what
-an event means.
+A block is a megabyte or two cut between two events, so that memory does not grow with the file. Knows nothing of what an event
+means.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class TraceFile:
         yield events
 
     def _cut(self, current: BlockBuffer) -> Events | None:
-        """The events of the longest readable beginning of a text; None where one event is longer than all of it, or only what
-        follows all events is left."""
+        """The events of the longest readable beginning of a text; None if one event is longer than all of it, or only the text
+        behind all events is left."""
         text = current.text
         tried = [*islice(_ends(text), _CUTS_TRIED)]
         for end in tried:
@@ -109,13 +109,13 @@ class TraceFile:
 
 
 class _Text:
-    """Text that is read from a stream, after some that was read before."""
+    """Text that continues with a stream after some that was read before."""
 
     def __init__(self, first: bytes, stream: io.BufferedReader | Gunzip) -> None:
         self._first, self._stream = memoryview(first), stream
 
     def readinto(self, room: memoryview) -> int:
-        """Fill the room; returns how many bytes there are, fewer only at the end."""
+        """Fill the room; returns the number of bytes, fewer only at the end."""
         size = min(len(self._first), len(room))
         room[:size], self._first = self._first[:size], self._first[size:]
         while size < len(room) and (more := self._stream.readinto(room[size:])):
@@ -124,9 +124,9 @@ class _Text:
 
 
 class BlockBuffer:
-    """Memory for a text that is read behind what was left of the text before it.
+    """Memory for a text that is read behind the rest of the text before it.
 
-    before: bytes of that at most; size: bytes that are read. Pages that are not written to take no memory.
+    before: most bytes of that rest; size: bytes that are read. Pages that are not written to take no memory.
     """
 
     def __init__(self, before: int, size: int) -> None:
@@ -137,23 +137,22 @@ class BlockBuffer:
 
     @property
     def text(self) -> memoryview:
-        """All of it."""
         return self._memory[self._begin : self._end]
 
     @property
     def left(self) -> memoryview:
-        """What follows the block; all of it without one."""
+        """The text behind the block; all of it without one."""
         return self._memory[self._next : self._end]
 
     def fill(self, text: _Text) -> bool:
-        """Read as much as there is room for, in place of what was there; whether there was so much."""
+        """Read as much as there is room for, in place of the former text; returns whether there was enough."""
         self._bracket = None
         self._begin = self._next = self._read
         self._end = self._read + text.readinto(self._memory[self._read :])
         return self._end == len(self._memory)
 
     def put_before(self, text: memoryview) -> None:
-        """Put what was left of another text before this one."""
+        """Put the rest of another text before this one."""
         self._begin = self._next = self._read - len(text)
         self._memory[self._begin : self._read] = text
 
@@ -175,7 +174,8 @@ class BlockBuffer:
 
 
 def _outer_end(text: memoryview) -> tuple[int, int] | None:
-    """The last end of an event that another follows, found by counting brackets from the first event on; None where none is."""
+    """The last end of an event that another follows, found by counting brackets from the first event on; None if there is
+    none."""
     depth, at, end = 0, None, None
     for token in _TOKENS.finditer(text):
         byte = text[token.start()]
@@ -193,7 +193,7 @@ def _outer_end(text: memoryview) -> tuple[int, int] | None:
 
 
 def _ends(text: memoryview) -> Iterator[tuple[int, int]]:
-    """What look like ends of events that another follows, from the last on: where each ends, and the next one begins."""
+    """Probable ends of events that another follows, from the last on: (end of the event, begin of the next)."""
     window, upto = _WINDOW_BYTES, len(text)
     while upto > 0:
         since = max(upto - window, 0)

@@ -1,8 +1,8 @@
 """CSV of Nsight Compute (`ncu --csv`, any page and version) -> Measured.
 
 Two forms: `--page raw` has a column a metric and a line of units; the details page has a line a metric, under a name or a
-label, and lines of rules between. What the program printed, ncu's own `==PROF==` lines and the headers of further runs may
-stand anywhere. Numbers come in any locale, values in any unit. Must not know what metrics mean.
+label, with lines of rules between. The program's output, ncu's own `==PROF==` lines and the headers of further runs may stand
+anywhere. Numbers come in any locale, values in any unit. Knows nothing of what metrics mean.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _Rows = Iterator[tuple[list[str], list[str]]]
 
 
 def is_ncu_csv(head: str) -> bool:
-    """Whether a text, by its beginning, holds a table of ncu."""
+    """Whether a text with this beginning holds a table of ncu."""
     return _HEADER.search(head) is not None
 
 
 def read(stream: IO[str], name: str) -> Measured:
-    """All launches of a file, of one run after another. Raises InputError where it holds none."""
+    """All launches of a file, run after run. Raises InputError if there are none."""
     builder, gpus = Builder(), dict[int, str]()
     numbers = Numbers(builder, name)
     table: _Table | None = None
@@ -54,7 +54,7 @@ def read(stream: IO[str], name: str) -> Measured:
 
 
 def _rows(stream: Iterable[str]) -> _Rows:
-    """The rows of each table of a file, with the table's header; lines that are neither are passed over."""
+    """The rows of each table of a file, with the table's header; other lines are skipped."""
     cells: _RowLayout | None = None
     begins, pending, quotes = re.compile(""), list[str](), 0
     for line in stream:
@@ -78,8 +78,8 @@ def _rows(stream: Iterable[str]) -> _Rows:
 class _RowLayout:
     """A table's header, and how a row becomes cells.
 
-    Within NVTX cells ncu writes the quotes of a range's name as they are, so that a name can hold what ends a cell: these are
-    what is left between the cells before and behind them, which have no quotes.
+    In NVTX cells ncu writes the quotes of a range's name unescaped, so a name can hold what ends a cell: these cells are what
+    is left between those before and behind them, which have no quotes.
     """
 
     def __init__(self, line: str, quote: str, delimiter: str) -> None:
@@ -128,7 +128,7 @@ def _is_nvtx(cell: str) -> bool:
 
 
 class _Table:
-    """One table: its header, and the launches that its rows belong to."""
+    """One table: its header, and the launches of its rows."""
 
     def __init__(self, builder: Builder, numbers: Numbers, header: Sequence[str], gpus: dict[int, str]) -> None:
         self.builder, self.numbers, self.header, self.gpus = builder, numbers, header, gpus
@@ -136,11 +136,10 @@ class _Table:
         self.nvtx = [at for at, cell in enumerate(header) if _is_nvtx(cell)]
 
     def add(self, row: Sequence[str]) -> None:
-        """Take the values of a row."""
         raise NotImplementedError
 
     def is_launch(self, row: Sequence[str]) -> bool:
-        """Whether a row is about a launch: the line of units and tables of other things are not."""
+        """Whether a row is about a launch, unlike the line of units and tables of other things."""
         return (
             self.cell(row, "ID").isdecimal()
             and self.cell(row, "Process ID").isdecimal()
@@ -148,7 +147,7 @@ class _Table:
         )
 
     def cell(self, row: Sequence[str], column: str) -> str:
-        """A cell; empty where the row is too short or has no such column."""
+        """A cell; empty if the row is too short or has no such column."""
         at = self.at.get(column, len(row))
         return row[at].strip() if at < len(row) else ""
 
@@ -207,7 +206,7 @@ class _Details(_Table):
 
 @lru_cache(maxsize=4096)
 def _dim(text: str) -> Dim | None:
-    """`(16, 16, 1)`."""
+    """A grid or block: `(16, 16, 1)`."""
     numbers = [integer(part) for part in re.findall(r"\d+", text)]
     return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 and min(numbers) >= 0 else None
 

@@ -1,8 +1,8 @@
-"""A profile of Triton's Proton (`.hatchet`, a tree of scopes, or `.chrome_trace`, each kernel by itself) -> Measured.
+"""A profile of Triton's Proton (`.hatchet`, a tree of scopes, or `.chrome_trace`, kernel by kernel) -> Measured.
 
-A row is a kernel, in a tree with the number of its launches below one scope, its time, and the FLOPs and bytes that its launch
-hook gave (`flops16`, `bytes`), which are what its author says, not what was counted. A scope to which such were given is a row
-as well, with the time of the kernels below it. Must not know what metrics mean.
+A row is a kernel, in a tree with the number of its launches below one scope, its time, and the FLOPs and bytes from its launch
+hook (`flops16`, `bytes`), which its author claims; they are not counted. A scope with such figures is a row as well, with the
+time of the kernels below it. Knows nothing of what metrics mean.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class _ScopeNode(msgspec.Struct):
 
 
 def is_hatchet(head: str) -> bool:
-    """Whether a text, by its beginning, is a tree of Proton."""
+    """Whether a text with this beginning is a tree of Proton."""
     text = head.lstrip()
     return text.startswith("[") and '"children"' in text and '"frame"' in text
 
 
 def read_hatchet(stream: IO[bytes], name: str) -> Measured:
-    """All kernels of a tree. Raises InputError where it is damaged or holds none."""
+    """All kernels of a tree. Raises InputError if it is damaged or holds none."""
     try:
         parts = msgspec.json.decode(stream.read(), type=list[msgspec.Raw])
         root = msgspec.json.decode(parts[0], type=_ScopeNode)
@@ -99,12 +99,12 @@ class _Events(msgspec.Struct):
 
 
 def is_chrome_trace(head: str) -> bool:
-    """Whether a text, by its beginning, is a trace of Proton; the times inside kernels that it writes are another."""
+    """Whether a text with this beginning is a trace of Proton, and not one of times inside kernels, which Proton writes too."""
     return re.match(r'\s*\{\s*"displayTimeUnit"\s*:\s*"us"', head) is not None and '"call_stack"' in head
 
 
 def read_chrome_trace(stream: IO[bytes], name: str) -> Measured:
-    """All kernels of a trace, in the order of their begins. Raises InputError where it is damaged or holds none.
+    """All kernels of a trace, in order of begin. Raises InputError if it is damaged or holds none.
 
     Older versions write a line of JSON for each stream.
     """
@@ -149,7 +149,7 @@ class _Rows:
             self._builder.put(row, metric, value)
 
     def add_scope(self, scope: tuple[str, ...], metrics: Mapping[str, object]) -> None:
-        """Figures that were given to a scope; those of each time that it was entered are added up."""
+        """Figures of a scope; those of each time that it was entered are added up."""
         for metric, value in _given(metrics).items():
             sums = self._scopes.setdefault(scope, {})
             sums[metric] = sums.get(metric, 0.0) + value

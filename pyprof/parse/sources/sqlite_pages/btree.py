@@ -1,7 +1,7 @@
 """The file of an SQLite database -> the cells of one table, a block of pages at a time.
 
-The format is https://www.sqlite.org/fileformat2.html, sections 1.3 to 1.6. This module must not know what the record in a cell
-holds. It raises OddFile for everything that differs from the format, and for everything rare.
+The format is https://www.sqlite.org/fileformat2.html, sections 1.3 to 1.6. Knows nothing of the record in a cell. Raises
+OddFile for everything that differs from the format, and for everything rare.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _JOURNAL, _WAL = "-journal", "-wal"
 
 
 class OddFile(Exception):
-    """Something in the file is unusual or broken, so that it must be read row by row."""
+    """Something in the file is unusual or broken, so it must be read row by row."""
 
 
 class DamagedFile(Exception):
@@ -95,13 +95,13 @@ def varints(block: PageBlock, at: Ints) -> tuple[Ints, Ints]:
 
 
 def varint_bytes(block: PageBlock, at: Ints) -> Ints:
-    """The bytes that each of these numbers takes."""
+    """Number of bytes that each of these numbers takes."""
     same = _bytes_of_all(block.words(at))
     return np.broadcast_to(np.int64(same), len(at)) if same else varints(block, at)[1]
 
 
 def _bytes_of_all(words: npt.NDArray[np.uint64]) -> int:
-    """How many bytes the number takes with which each word begins, 0 where that differs or is more than 8."""
+    """Number of bytes of the varint at the beginning of each word, 0 if that differs or is more than 8."""
     every, some = int(np.bitwise_and.reduce(words)), int(np.bitwise_or.reduce(words))
     for index in range(8):
         bit = 1 << (63 - 8 * index)
@@ -246,7 +246,7 @@ class PageFile:
     def _gather_spilled(
         self, block: PageBlock, start: Ints, size: Ints, page_end: Ints, rows: Ints
     ) -> tuple[PageBlock, Ints, Ints]:
-        """The block with the payloads that continue in overflow pages appended whole.
+        """The block, with payloads that continue in overflow pages appended whole.
 
         For those rows `page_end` is set to the new end of the payload.
         """
@@ -282,7 +282,7 @@ class PageFile:
 
 
 def _check_journals(path: Path) -> None:
-    """Raise OddFile where a journal beside the file may hold changes that are not in it, or must be rolled back."""
+    """Raise OddFile if a journal beside the file may hold changes that are not in it, or must be rolled back."""
     real = path.resolve()
     for ending in (_JOURNAL, _WAL):
         beside = real.with_name(real.name + ending)
