@@ -18,10 +18,9 @@ from pyprof.arrays.types import Array, Bools, Ints, Places, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.attribution.derived import telling_text, with_steps
-from pyprof.parse.attribution.engine_steps import find_engine_steps
 from pyprof.parse.attribution.host import host_of
 from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, launch_of_activity, ranks, take
-from pyprof.parse.attribution.marked_steps import Marks, mark_steps
+from pyprof.parse.attribution.marked_steps import Marks, find_engine_steps, mark_steps
 from pyprof.parse.attribution.ops import (
     KernelOps,
     NumberedRanges,

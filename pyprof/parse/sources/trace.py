@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing, narrowest
+from pyprof.arrays.columns import narrowest
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.markers import Marker, decode, split_ids
 
@@ -219,46 +219,23 @@ def chosen(table: Table, keep: Bools) -> Table:
 
 
 class GrowingTable:
-    """A table of one kind that grows. Its columns grow in place, in 32 bits if that is allowed and enough; one with a single
-    value takes no memory and cannot be written to."""
+    """A table of one kind that grows. Columns that may be narrow are kept in 32 bits as long as all values fit; a column with a
+    single value takes no memory and cannot be written to."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._columns = {column.name: _GrowingColumn(column) for column in TABLES[name]}
+        self._name, self._parts = name, [make_table(name)]
 
     def add(self, columns: Mapping[str, Array]) -> None:
         """Add rows; columns that are not given hold their default. Raises as `make_table` does."""
-        for name, piece in make_table(self._name, columns).items():
-            self._columns[name].append(piece)
+        table = make_table(self._name, columns)
+        for name in (column.name for column in TABLES[self._name] if column.narrow):
+            values = table[name]
+            table[name] = np.broadcast_to(narrowest(values[:1]), len(values)) if values.strides == (0,) else narrowest(values)
+        self._parts.append(table)
 
     def whole(self) -> Table:
         """All rows; none can be added afterwards."""
-        return {name: column.whole() for name, column in self._columns.items()}
-
-
-class _GrowingColumn:
-    """As `Growing`, but a single number as long as there is only one value; type: in its table."""
-
-    def __init__(self, type: ColumnType) -> None:
-        self._type, self._value, self._rows = type, np.array(type.default, type.dtype), 0
-        self._growing: Growing | None = None
-
-    def append(self, piece: Array) -> None:
-        if not len(piece):
-            return
-        if self._growing is None:
-            if piece.strides == (0,) and (not self._rows or piece[0] == self._value):
-                self._value, self._rows = piece[0], self._rows + len(piece)
-                return
-            self._growing = Growing(np.int32 if self._type.narrow else self._type.dtype)
-            self._growing.append(np.broadcast_to(self._narrow(self._value.reshape(1)), self._rows))
-        self._growing.append(self._narrow(piece))
-
-    def whole(self) -> Array:
-        return np.broadcast_to(self._value, self._rows) if self._growing is None else self._growing.whole()
-
-    def _narrow(self, piece: Array) -> Array:
-        return narrowest(piece) if self._type.narrow else piece
+        return concatenated(self._parts)
 
 
 class Strings:

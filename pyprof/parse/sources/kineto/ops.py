@@ -25,6 +25,7 @@ from pyprof.parse.sources.trace import Labels
 
 _EMPTY = msgspec.Raw(b"")
 _Number = int | float | str | None
+_Inputs = tuple[object, ...] | None  # None: they were not recorded
 
 
 class OpArgs(msgspec.Struct, gc=False):
@@ -110,16 +111,6 @@ def op_codes(
     return codes.of(keys, len(args))  # type: ignore[arg-type]
 
 
-class _Op(NamedTuple):
-    """An op without a marker yet. numbered: it has a sequence number; inputs: None if they were not recorded."""
-
-    name: str
-    numbered: bool
-    backward: bool
-    inputs: tuple[object, ...] | None
-    facts: OpFacts
-
-
 class OpLabels:
     """Codes into a trace's markers for ops, each distinct one decoded once; shapes: whether inputs were recorded."""
 
@@ -129,24 +120,24 @@ class OpLabels:
 
     def code(self, op: RecordedOp) -> int:
         """The code of an op's marker."""
-        name, inputs, annotation, facts, numbered, backward = op
-        dims, dims_2021, *others = inputs.split(_BETWEEN)
+        op = RecordedOp(*op)  # `op_codes` makes plain tuples
+        dims, dims_2021, *others = op.inputs.split(_BETWEEN)
         dims = dims or dims_2021
         self.shapes |= bool(dims)
-        one = _Op(name, numbered, backward, _inputs(name, dims, *others), facts or _NO_FACTS)
-        marker = _annotation(one) if annotation else _marker(one)
+        inputs = _inputs(op.name, dims, *others)
+        marker = _annotation(op, inputs) if op.annotation else _marker(op, inputs)
         # Two spellings of the same inputs are one marker: the key is the decoded call.
-        return self._labels.add((marker.kind, name, repr(marker.call)), marker)
+        return self._labels.add((marker.kind, op.name, repr(marker.call)), marker)
 
 
-def _marker(one: _Op) -> Marker:
+def _marker(one: RecordedOp, inputs: _Inputs) -> Marker:
     """The marker of an op's range; without a call for a range as in NVTX (the user's, a step, an optimizer)."""
-    name, inputs, told = one.name, one.inputs, one.facts
+    name, told = one.name, one.facts or _NO_FACTS
     if name.startswith(_ENGINE):
         return decode(name)
     if is_backward_name(name) or (one.backward and _NAMESPACED.fullmatch(name) is None):
         return Marker(Kind.BACKWARD, name, name, _call("autograd", name.removeprefix("torch::autograd::"), inputs))
-    module = _module(one)
+    module = _module(one, inputs)
     if module is None:
         return decode(name)
     op = name[len(module) + 2 :].partition(".")[0] if name.startswith(f"{module}::") else name.removeprefix("nccl:")
@@ -160,18 +151,18 @@ def _marker(one: _Op) -> Marker:
     return Marker(Kind.DISPATCH, name, name, _call(module, op, inputs, tuple(facts)))
 
 
-def _annotation(one: _Op) -> Marker:
+def _annotation(one: RecordedOp, inputs: _Inputs) -> Marker:
     """The marker of an annotation: `execute_32_context_0` and `MyModel::step` are no ops, whatever numbers they have."""
     name = one.name
-    if one.facts.collective or name.startswith(("nccl:", "record_param_comms")):
-        return _marker(one)
+    if (one.facts is not None and one.facts.collective) or name.startswith(("nccl:", "record_param_comms")):
+        return _marker(one, inputs)
     found = decode(name)
     return found if found.kind not in (Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE) else Marker(Kind.USER, name, name)
 
 
-def _module(one: _Op) -> str | None:
+def _module(one: RecordedOp, inputs: _Inputs) -> str | None:
     """The namespace of an op; None if the range is not an op."""
-    name, backend = one.name, one.facts.kernel_backend
+    name, backend = one.name, (one.facts or _NO_FACTS).kernel_backend
     if (found := _NAMESPACED.fullmatch(name)) is not None:
         return found["module"]
     if backend or _CPP_FUSED.fullmatch(name):
@@ -180,16 +171,16 @@ def _module(one: _Op) -> str | None:
         return "aoti"
     if name == "record_param_comms":
         return "c10d"
-    if name.startswith("nccl:") and one.inputs is not None:
+    if name.startswith("nccl:") and inputs is not None:
         return "nccl"
     if name in ("detach", "detach_"):  # the two that torch records without their namespace
         return "aten"
     # A torch.autograd.Function running forward goes by its class's name; without gradients it has tensors and no number.
-    function = one.numbered or any(isinstance(value, TensorSpec) and value.dtype for value in one.inputs or ())
+    function = one.numbered or any(isinstance(value, TensorSpec) and value.dtype for value in inputs or ())
     return "autograd" if function and _IDENTIFIER.fullmatch(name) else None
 
 
-def _call(module: str, op: str, inputs: tuple[object, ...] | None, facts: tuple[tuple[str, object], ...] = ()) -> OpCall:
+def _call(module: str, op: str, inputs: _Inputs, facts: tuple[tuple[str, object], ...] = ()) -> OpCall:
     return OpCall(module, op, inputs or (), facts, dispatcher=True, described=inputs is not None)
 
 
@@ -208,7 +199,7 @@ def _collective(facts: OpFacts) -> list[tuple[str, object]]:
 # ---------------------------------------------------------------------------------------------- recorded inputs
 
 
-def _inputs(name: str, dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> tuple[object, ...] | None:
+def _inputs(name: str, dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> _Inputs:
     """The arguments of a call in the order of its schema; None if they were not recorded."""
     if not dims:
         return None
