@@ -50,10 +50,10 @@ def run(options: argparse.Namespace) -> int:
     """Read FILE, write records. Returns the exit code."""
     output = None if options.output is None else locate(options.output)
     if options.kinds is not None:
-        kind_codes(options.kinds)  # what is wrong is reported before the work
+        kind_codes(options.kinds)  # report errors before the work
     if isinstance(output, Remote):
         return _parse_many(options, output)
-    # -o means a data set by a name without a suffix, or where it is a folder that is not named as records are.
+    # -o is a data set if its name has no suffix, or if it is a folder without a suffix of records.
     if output is not None and not is_direct(output):
         is_folder = output.is_dir() and (len(options.file) > 1 or output.suffix not in _FORMATS)
         if is_folder or not output.suffix:
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if len(options.file) > 1:
         raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
     source = locate(options.file[0])
-    if output is not None:  # whatever would keep it from being written is found out before the work
+    if output is not None:  # find out before the work whether it can be written
         if output.suffix not in _FORMATS and not is_direct(output):
             raise UsageError(f"{output}: unknown format of records", "give a name that ends in .dict, .jsonl or .parquet")
         check_output(output, [source] if isinstance(source, Path) else [])

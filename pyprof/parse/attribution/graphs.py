@@ -92,7 +92,7 @@ def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
 
 # ---------------------------------------------------------------------------------------------- the size of a step
 
-Size = tuple[int, ...]  # the tokens of a step, else its requests, as far as they are known
+Size = tuple[int, ...]  # the tokens of a step, else its requests; empty if unknown
 
 
 def _steps(run: Trace, of: Replays) -> tuple[Ints, list[Size]]:

@@ -33,7 +33,7 @@ _LOADING = re.compile(
     rf"|\b{_BATCH}[ _](?:load|fetch|read|prepar|augment)(?:e|ing|ation)?\b|\bcollate\b",
     re.IGNORECASE,
 )
-_LOADED = ("load", "collate", "data", "batch", "input", "sample", "image")  # one of which is in all that this finds
+_LOADED = ("load", "collate", "data", "batch", "input", "sample", "image")  # every match of _LOADING contains one of these
 _LIBRARIES = (
     r"numpy|PIL|cv2|torchvision[/\\](?:transforms|io|datasets)|datasets|albumentations|librosa|torchaudio|soundfile|decord|h5py"
     r"|pandas|pyarrow|imageio|skimage|scipy|tokenizers|webdataset|transformers[/\\](?:tokenization|image_proc|feature_ex)\w*"

@@ -18,7 +18,7 @@ from pyprof.parse.sources.trace import Table, Trace
 
 
 def take(values: Array, index: Integers) -> Ints:
-    """values[index] as int64, -1 where the index is -1."""
+    """values[index] as int64; -1 for index -1."""
     if not len(values):
         return np.full(len(index), -1, np.int64)
     taken: Ints = values.take(index).astype(np.int64, copy=False)
@@ -145,7 +145,7 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
     process = take(trace.threads["process"], nodes["thread"])
     tid = take(trace.threads["tid"], nodes["thread"])
     row_of: dict[tuple[int, int], int] = {}
-    # nsys writes a clone twice, as a node of its own and, a moment later, with what it was cloned from: this says more.
+    # nsys writes a clone twice, as a node of its own and, a moment later, with its origin; the latter tells more.
     for row in np.lexsort((nodes["origin"], tid, nodes["start_ns"], nodes["origin"] < 0)).tolist():
         row_of.setdefault((int(process[row]), int(nodes["node"][row])), row)
     origin = nodes["origin"].tolist()

@@ -264,8 +264,8 @@ def _are_of_a_library(chosen: HostRanges, scopes: HostRanges) -> bool:
 # ---------------------------------------------------------------------------------------------- scheduler steps of engines
 
 # Several annotations may belong to one step of a serving engine: nested on a thread, or of different forms beside each other
-# that do not contradict each other. A launch inside an annotation belongs to its step, however late the device runs it; a launch
-# on a thread without annotations belongs to the step that its process makes at that time.
+# that do not contradict each other. A launch inside an annotation belongs to its step, however late the device runs it. On a
+# thread without annotations a launch belongs to the step that its process makes at that time.
 
 
 class _Annotation(NamedTuple):

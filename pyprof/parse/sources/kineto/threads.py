@@ -20,7 +20,7 @@ from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.markers import same_function
 from pyprof.parse.sources.kineto.events import Event
 
-_MOST_ID = 1 << 44  # ids of arrows below it are numbered with their process, of which there are fewer than 1 << 19
+_MOST_ID = 1 << 44  # smaller ids of arrows are packed with the number of their process, which is below 1 << 19
 _SAMPLE = 5000
 _SHARE_NAMED = 0.5  # of the sequence numbers of a forward thread at least so many must lead to an op of the same name
 
