@@ -183,14 +183,10 @@ def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = No
 def _made(found: list[Trace | Records], name: str, with_host: bool) -> Records:
     """The records of the trace in a list, which is taken out."""
     from pyprof.parse.attribution.attribute import attribute
-    from pyprof.parse.attribution.host import host_of
 
     try:
         with stage("finding ops"):
-            host = host_of(cast("Trace", found[0]), op_rules()) if with_host else None
-            records = attribute(cast("Trace", found.pop()), op_rules())
-            records.host = host
-            return records
+            return attribute(cast("Trace", found.pop()), op_rules(), with_host=with_host)
     except InputError as error:
         raise type(error)(f"{name}: {error}", error.hint) from error
 

@@ -1,4 +1,4 @@
-"""Columns of numbers: their distinct rows, a column that grows piece by piece, and tables whose columns are handed over.
+"""Columns of numbers: their distinct rows, and a column that grows piece by piece.
 
 `distinct_rows` gives what np.unique(axis=1) gives, faster: where the ranges of the columns allow it they are packed into one
 number, which sorts as the rows do. What the numbers mean is not known here.
@@ -27,17 +27,6 @@ class Column(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Any, /) -> Any: ...
-
-
-class Columns(dict[str, Array]):
-    """A table that is used up on the way.
-
-    A function that takes `Columns` may take columns out; one that takes a mapping or a Trace only reads.
-    """
-
-    def take(self, name: str) -> Array:
-        """Hand over a column: the table lacks it from now on, and its memory is free when its last user is done."""
-        return self.pop(name)
 
 
 class Distinct(NamedTuple):

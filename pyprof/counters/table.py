@@ -21,8 +21,8 @@ from pyprof.counters.names import base
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.hardware.kernels import Verdict, classify, verdict
-from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.measured.launches import Measured
+from pyprof.parse.sources.trace import integer
 from pyprof.prof import formulas
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import operand_tag

@@ -12,7 +12,7 @@ from pyprof.arrays.types import Ints
 from pyprof.counters.match import AMBIGUOUS, NONE, ORDER, Match, unmatched
 from pyprof.markers import Kind
 from pyprof.opcall import OpRules
-from pyprof.parse.attribution.attribute import ops_around
+from pyprof.parse.attribution.ops import ops_around
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind, Trace, make_table

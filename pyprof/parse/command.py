@@ -1,7 +1,8 @@
-"""Read a capture and print one record a line: everything known of each kernel, as a Python dict literal and JSON at once.
+"""Read a capture and print one record a line: everything known about each kernel, as a Python dict literal and JSON at once.
 
-FILE is an nsys export (.sqlite; a .nsys-rep where nsys is on PATH), an nvprof file, or a torch.profiler trace. With -o FOLDER
-any number of files, folders and patterns: a Parquet file of each, in folders by rank. Run again, it goes on where it stopped.
+FILE is an nsys export (.sqlite; a .nsys-rep if nsys is on PATH), an nvprof file, or a torch.profiler trace. With -o FOLDER any
+number of files, folders and patterns: a Parquet file of each, in folders by rank. A second run continues where the first
+stopped.
 """
 
 from __future__ import annotations
@@ -49,23 +50,23 @@ def run(options: argparse.Namespace) -> int:
     """Read FILE, write records. Returns the exit code."""
     output = None if options.output is None else locate(options.output)
     if options.kinds is not None:
-        kind_codes(options.kinds)  # what is wrong is reported before the work
-    if isinstance(output, Remote) or (output is not None and _is_folder(output, len(options.file))):
+        kind_codes(options.kinds)  # report errors before the work
+    if isinstance(output, Remote):
         return _parse_many(options, output)
+    # -o is a data set if its name has no suffix, or if it is a folder without a suffix of records.
+    if output is not None and not is_direct(output):
+        is_folder = output.is_dir() and (len(options.file) > 1 or output.suffix not in _FORMATS)
+        if is_folder or not output.suffix:
+            return _parse_many(options, output)
     if len(options.file) > 1:
         raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
     source = locate(options.file[0])
-    if output is not None:
-        _check_output(output, source)
+    if output is not None:  # find out before the work whether it can be written
+        if output.suffix not in _FORMATS and not is_direct(output):
+            raise UsageError(f"{output}: unknown format of records", "give a name that ends in .dict, .jsonl or .parquet")
+        check_output(output, [source] if isinstance(source, Path) else [])
     _parse(source, output, options.kinds)
     return 0
-
-
-def _is_folder(output: Path, files: int) -> bool:
-    """Whether -o means a data set: a name without a suffix, or a folder that is there and is not named as records."""
-    if is_direct(output):
-        return False
-    return not output.suffix or (output.is_dir() and (files > 1 or output.suffix not in _FORMATS))
 
 
 def _parse(source: File, output: Path | None, kinds: str | None) -> None:
@@ -87,7 +88,7 @@ def _parse(source: File, output: Path | None, kinds: str | None) -> None:
 
 
 def _parse_many(options: argparse.Namespace, folder: File) -> int:
-    """A Parquet file of each capture; 1 where one failed."""
+    """Write a Parquet file of each capture; returns 1 if one failed."""
     from pyprof.loading import load_capture
     from pyprof.parse.records.dataset import expand, parse_many
 
@@ -105,13 +106,6 @@ def _parse_many(options: argparse.Namespace, folder: File) -> int:
 
 def _load_kinds(load: Callable[[Path], Records], kinds: str, path: Path) -> Records:
     return choose_kinds(load(path), kinds)
-
-
-def _check_output(output: Path, source: File) -> None:
-    """Find out before the work what would keep the output from being written."""
-    if output.suffix not in _FORMATS and not is_direct(output):
-        raise UsageError(f"{output}: unknown format of records", "give a name that ends in .dict, .jsonl or .parquet")
-    check_output(output, [source] if isinstance(source, Path) else [])
 
 
 def _write(records: Records, output: Path) -> None:

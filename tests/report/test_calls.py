@@ -8,6 +8,7 @@ import pytest
 
 from pyprof.loading import open_trace
 from pyprof.parse.attribution.host import calls_of
+from pyprof.parse.attribution.launches import launch_of_activity
 from tests.tiny import Nsys, tid
 
 
@@ -19,7 +20,7 @@ def waits(path: Path, *calls: tuple[str, int, int]) -> list[bool]:
     n.range("x", 0, 5)
     n.kernel("k", 1, 2, 3)
     trace = open_trace(n.write(path / "net.sqlite"))
-    found = calls_of(trace)
+    found = calls_of(trace, launch_of_activity(trace))
     by_name = {trace.strings[name]: wait for name, wait in zip(found.name.tolist(), found.waits.tolist(), strict=True)}
     return [by_name[name] for name, _, _ in calls]
 
@@ -54,4 +55,5 @@ def test_an_asynchronous_copy_that_had_run_when_the_call_returned(tmp_path: Path
     n.copy(2, 10, 30, 50)
     api = n.rows["CUPTI_ACTIVITY_KIND_RUNTIME"]
     api[-1] = (10, end, *api[-1][2:])
-    assert calls_of(open_trace(n.write(tmp_path / "net.sqlite"))).waits.tolist() == [waited]
+    trace = open_trace(n.write(tmp_path / "net.sqlite"))
+    assert calls_of(trace, launch_of_activity(trace)).waits.tolist() == [waited]

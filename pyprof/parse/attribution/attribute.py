@@ -1,8 +1,8 @@
 """Trace -> Records: kernel -> launch -> stack of ranges -> op instance, and backward joined to forward.
 
-The steps of `attribute` are the rules of `pyprof help attribution` in their order. What a step finds of each kernel (without a
-GPU of each op) are the fields of its result. Rules 2 and 3 work slice by slice of the capture's time, the others on the whole.
-Numpy over all rows; Python only over distinct stacks. No file formats, no formulas: `OpRules` answers what is asked of ops.
+The steps of `attribute` are the rules of `pyprof help attribution` in their order; the findings of each are fields of its
+result. Rules 2 and 3 work slice by slice of the capture's time, the others on all rows. Numpy over rows, Python only over
+distinct stacks. Knows no file formats and no formulas: `OpRules` answers questions about ops.
 """
 
 from __future__ import annotations
@@ -11,71 +11,103 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, distinct_values, is_constant
+from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, is_constant
 from pyprof.arrays.nesting import any_order, runs
 from pyprof.arrays.sorting import ascending, same_as_before
-from pyprof.arrays.types import Array, Bools, Places, Rows
+from pyprof.arrays.types import Array, Bools, Ints, Places, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.attribution.derived import telling_text, with_steps
-from pyprof.parse.attribution.engine_steps import find_engine_steps
-from pyprof.parse.attribution.in_slices import add_slice, attribute_slices, no_results
-from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, ranks, take
-from pyprof.parse.attribution.marked_steps import Marks, mark_steps
+from pyprof.parse.attribution.host import host_of
+from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, launch_of_activity, ranks, take
+from pyprof.parse.attribution.marked_steps import Marks, find_engine_steps, mark_steps
 from pyprof.parse.attribution.ops import (
     KernelOps,
-    OpsAround,
-    Replays,
-    Side,
+    NumberedRanges,
     instances,
     op_after,
     op_table,
+    ops_around,
     owners,
     settled,
     with_none,
 )
-from pyprof.parse.attribution.phases import Evidence, find_phases
-from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
-from pyprof.parse.attribution.slices import MOST_KERNELS, KernelRanges, Slice, SliceResults, ThreadFacts
+from pyprof.parse.attribution.phases import Evidence, Phases, find_phases
+from pyprof.parse.attribution.ranges import NEVER, CaptureFacts
+from pyprof.parse.attribution.slices import (
+    MOST_KERNELS,
+    KernelRanges,
+    Slice,
+    SliceResults,
+    ThreadFacts,
+    add_slice,
+    attribute_slices,
+    no_results,
+)
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
 from pyprof.parse.records.records import COLUMNS, GpuInfo, MarkedStep, Records
-from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
+from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace, make_table
 
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
 
 
-def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records:
+@dataclass(eq=False, repr=False)
+class _Found:
+    """Results of the rules, by the number of each rule."""
+
+    launches: Launched  # 1
+    kernels: KernelRanges  # 2 and 3
+    directions: _Directions  # 4
+    forward: _Forward
+    steps: _Steps  # 5
+    phases: Phases
+    instances: _Instances  # 6
+
+
+def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_host: bool = False) -> Records:
     """Give every activity of a capture its launch, stack, op and phase; without GPU activity, every op its time on the CPU.
 
-    most: how many kernels are attributed at a time, about; the result does not depend on it.
+    most: how many kernels are attributed at a time, about; the result does not depend on it. with_host: with what the host did.
     Raises EmptyCapture where there are neither activities nor op ranges.
     """
     capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
-    del trace  # columns are freed on the way, where the caller keeps none
-    if len(capture.activities["kind"]):
-        launches = find_launches(capture.trace, capture.activities, capture.launches)  # rule 1
+    launch = launch_of_activity(trace)
+    host = host_of(trace, capture, launch) if with_host else None
+    del trace  # from here on columns are freed as soon as no later rule reads them, unless the caller keeps them
+    if len(launch):
+        launches = find_launches(capture.trace, launch)  # rule 1
+        capture.trace.launches = make_table("launches")
         kernels, results = attribute_slices(capture, launches, most)  # rules 2 and 3
     else:
         launches, kernels, results = _attribute_cpu(capture)
+    del launch
     directions = _find_directions(capture, launches, kernels, results.threads)  # rule 4
     forward = _join_forward(capture, kernels, results, directions)
     steps = _find_steps(capture, launches, kernels)  # rule 5
     ran, label = results.retyped.take()
     ops = op_table(capture.trace, Rows(kernels.op_row), forward.row, (Rows(ran), label))
-    capture.ranges.clear()
-    columns, devices = _measured(capture, launches, steps)
-    columns["by_time"], columns["recomputed"], columns["stack"] = kernels.by_time, directions.recomputed, kernels.stack
-    columns["scope"] = np.where(directions.is_backward & (forward.stack >= 0), forward.stack, kernels.stack)
-    says = Evidence(ops.table.label[ops.op], kernels, directions.is_backward, launches.launch_thread, launches.in_graph)
-    inferred = find_phases(capture, says, columns, results.stacks.stacks)
-    calls = _number_instances(capture, launches, kernels.inner, columns, ops, steps)  # rule 6
-    counts = _count_rows(launches, columns) | inferred | results.stacks.cut | forward.unknown  # rule 7
-    engine_steps, launch_thread, on_engine = steps.engine_steps, launches.launch_thread, directions.on_engine
-    del launches, kernels, directions, forward, steps, ops, says  # most of it would be held twice
+    capture.trace.ranges = make_table("ranges")
+    evidence = Evidence(
+        ops.table.label[ops.op], kernels, directions.is_backward, launches, steps.step, capture.trace.activities["kind"],
+        capture.trace.activities["name"], results.stacks.stacks,
+    )  # fmt: skip
+    phases = find_phases(capture, evidence)
+    instances = _number_instances(capture, launches, kernels.inner, ops, steps)  # rule 6
+    found = _Found(launches, kernels, directions, forward, steps, phases, instances)
+    counts = _counts(capture, found) | results.stacks.cut | forward.unknown  # rule 7
+    columns, devices = _columns(capture, found)
+    capture.trace.activities = make_table("activities")
+    calls, engine_steps, launch_thread, on_engine = (
+        instances.calls,
+        steps.engine_steps,
+        launches.launch_thread,
+        directions.on_engine,
+    )
+    del found, launches, kernels, directions, forward, steps, ops, evidence, phases, instances
     records = _records(capture.trace, results, columns, launch_thread, on_engine)
     records.counts = {name: count for name, count in counts.items() if count}
-    records.calls, records.gpus, records.engine_steps = calls, devices, engine_steps
+    records.calls, records.gpus, records.engine_steps, records.host = calls, devices, engine_steps, host
     mark_steps(records, marks)
     return records
 
@@ -83,27 +115,16 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
 def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
     """For each activity whether it has a launch, and the row of the innermost range that it was launched in, -1 none."""
     capture = CaptureFacts(trace, rules)
-    launches = find_launches(capture.trace, capture.activities, capture.launches)
+    launches = find_launches(trace, launch_of_activity(trace))
     return launches.launched, Rows(attribute_slices(capture, launches, MOST_KERNELS)[0].range_row)
 
 
-def ops_around(capture: CaptureFacts) -> OpsAround:
-    """Rules 2 and 3 for all ranges of a capture at once, for those who need more than kernels."""
-    nested, crossed = nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))
-    if len(crossed):
-        capture.set_aside(crossed)
-    return OpsAround(capture, nested)
-
-
-# ---------------------------------------------------------------------------------------------- without a GPU
-
-
 def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, KernelRanges, SliceResults]:
-    """Rows of ops in place of activities, and rules 2 and 3 for them."""
+    """Rules 2 and 3 without a GPU: ops on the CPU take the place of activities."""
     from pyprof.parse.attribution.cpu import cpu_rows
 
     around = ops_around(capture)
-    called, capture.activities, at = cpu_rows(capture, around)
+    called, capture.trace.activities, at = cpu_rows(capture, around)
     found, results = KernelRanges.unknown(len(at)), no_results(capture)
     everything = Slice(0, -1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
     placed = Placed(at, np.zeros(len(at), np.bool_), called.range_thread, called.when)
@@ -116,8 +137,8 @@ def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, KernelRanges, Slice
 
 @dataclass(eq=False, repr=False)
 class _Directions:
-    """Rule 4: which rows ran again (see `OpsAround`), were launched on a thread of autograd's engine, are backward; and which
-    threads are the engine's."""
+    """Rule 4. recomputed: see `OpsAround`; on_engine: launched on a thread of autograd's engine; engine: whether each thread is
+    one."""
 
     recomputed: Array
     on_engine: Bools
@@ -138,8 +159,8 @@ def _find_directions(capture: CaptureFacts, launches: Launched, kernels: KernelR
 
 @dataclass(eq=False, repr=False)
 class _Forward:
-    """Rule 4: the forward range of each row's autograd function, -1 none: row of its op in `ranges`, code of its stack; and how
-    many functions have none, by why."""
+    """Rule 4, for each row the forward range of its autograd function, -1 none. row: its op in `ranges`; stack: code of its
+    stack; unknown: number of functions without one, by reason."""
 
     row: Rows
     stack: Array
@@ -167,14 +188,14 @@ def _join_forward(capture: CaptureFacts, kernels: KernelRanges, results: SliceRe
     return _Forward(Rows(row), take(take(forward_stack, owner), of_kernel).astype(np.int32), unknown)
 
 
-def _side(capture: CaptureFacts, rows: Array) -> Side:
+def _side(capture: CaptureFacts, rows: Array) -> NumberedRanges:
     thread, seq, start, label = gather(capture.ranges, rows, "thread", "seq", "start_ns", "label")
-    return Side(capture.process[thread], thread, seq, start, label)
+    return NumberedRanges(capture.process[thread], thread, seq, start, label)
 
 
 @dataclass(eq=False, repr=False)
 class _Steps:
-    """Rule 5: number of each row's step, place of its engine's step in these, -1 none."""
+    """Rule 5. step: number of each row's step; engine_step: its index into engine_steps; -1 none."""
 
     step: Array
     engine_step: Array
@@ -182,7 +203,7 @@ class _Steps:
 
 
 def _find_steps(capture: CaptureFacts, launches: Launched, kernels: KernelRanges) -> _Steps:
-    """Rule 5: the step of each row; and optimizers whose ranges are set aside, which are added to `kernels`."""
+    """Rule 5: the step of each row. Also marks in `kernels` what ran in optimizers whose ranges are set aside."""
     step = capture.steps(launches.launch_thread, launches.launch_ns)
     engine_steps, engine_step = find_engine_steps(capture, launches.launch_thread, launches.launch_ns)
     if engine_steps and not (capture.labels.kind == Kind.STEP).any():
@@ -192,77 +213,98 @@ def _find_steps(capture: CaptureFacts, launches: Launched, kernels: KernelRanges
     return _Steps(step, engine_step, engine_steps)
 
 
-class _RecordColumns(Columns):
-    """Columns of Records, each in its type as soon as it is put; one of a single value takes no memory."""
-
-    def __setitem__(self, name: str, values: Array) -> None:
-        values = values.astype(COLUMNS[name][0], copy=False)
-        super().__setitem__(name, np.broadcast_to(values[0], len(values)) if is_constant(values) else values)
-
-
-def _measured(capture: CaptureFacts, launches: Launched, steps: _Steps) -> tuple[_RecordColumns, list[GpuInfo]]:
-    """The columns that the capture has of each row itself, and the devices; takes all activities."""
-    trace, columns, thread, activities = capture.trace, _RecordColumns(), launches.launch_thread, capture.activities
-    process = activities.take("process") if "process" in activities else capture.process[thread]
-    unknown = np.broadcast_to(np.int64(-1), len(thread))
-    for name in _MEASURED:
-        columns[name] = activities.take(name) if name in activities else unknown
-    activities.clear()
-    for name in ("dur_ns", "launch_ns", "launch_dur_ns"):
-        columns[name] = getattr(launches, name)
-    columns["step"], columns["engine_step"] = steps.step, steps.engine_step
-    columns["pid"], columns["rank"] = (take(trace.processes[name], process) for name in ("pid", "rank"))
-    columns["tid"] = take(trace.threads["tid"], thread)
-    devices, columns["gpu"] = gpus(trace, process, columns["device"])
-    return columns, devices
-
-
 # ---------------------------------------------------------------------------------------------- rules 6 and 7, all rows
 
 
-def _number_instances(
-    capture: CaptureFacts, launches: Launched, inner: Array, columns: Columns, ops: KernelOps, steps: _Steps
-) -> list[OpCall]:
-    """Rule 6: instances numbered in order of begin, and calls as codes into the pool of distinct ones that is returned. inner:
-    label of each row's innermost op."""
-    replays = Replays(launches.replay, launches.replay_ns, columns["start_ns"])
-    columns["instance"], columns["fwd_instance"] = instances(capture, ops, replays)
-    wanted = {"call": ops.table.label[np.where(ops.forward >= 0, ops.forward, ops.op)], "own": ops.table.label[ops.op]}
+@dataclass(eq=False, repr=False)
+class _Instances:
+    """Rule 6. Numbers of each row's op instance and of its forward's; codes into `calls` of its op (backward: its forward's),
+    its own op and its innermost op; -1 none."""
+
+    instance: Ints
+    fwd_instance: Ints
+    call: Array
+    own: Array
+    inner: Array
+    calls: list[OpCall]
+
+
+def _number_instances(capture: CaptureFacts, launches: Launched, inner: Array, ops: KernelOps, steps: _Steps) -> _Instances:
+    """Rule 6: instances numbered in order of begin. inner: label of each row's innermost op."""
+    wanted = [ops.table.label[np.where(ops.forward >= 0, ops.forward, ops.op)], ops.table.label[ops.op]]
     if steps.engine_steps and capture.labels.asks_step.any():
         texts = [telling_text(step.texts) for step in steps.engine_steps]
-        wanted = {name: with_steps(capture, label, steps.engine_step, texts) for name, label in wanted.items()}
-    wanted["inner"] = inner
+        wanted = [with_steps(capture, label, steps.engine_step, texts) for label in wanted]
     calls: list[OpCall] = []
-    code_of_label = np.full(len(capture.trace.markers) + 1, -1, np.int64)
-    for name, label in wanted.items():
+    codes: list[Array] = []
+    code_of_label = np.full(len(capture.trace.markers) + 1, -1, np.int32)
+    for label in (*wanted, inner):
         used = np.zeros(len(code_of_label), np.bool_)
         used[label] = True
         for code in np.flatnonzero(used[:-1] & (code_of_label[:-1] < 0)).tolist():
             marker = capture.trace.markers[code]
             code_of_label[code] = len(calls)
             calls.append(marker.call or OpCall("autograd", marker.name, dispatcher=True, described=False))
-        columns[name] = take(code_of_label, label)
-    return calls
+        codes.append(code_of_label[label])
+    call, own, inner = codes
+    return _Instances(*instances(capture, ops, launches), call, own, inner, calls)
 
 
-def _count_rows(launches: Launched, columns: Columns) -> dict[str, int]:
-    """Rule 7: kernels of which something is not in the capture."""
-    kernel = columns["kind"] == ActivityKind.KERNEL
+def _counts(capture: CaptureFacts, found: _Found) -> dict[str, int]:
+    """Rule 7: number of kernels for which something is missing or inferred."""
+    kernel = capture.trace.activities["kind"] == ActivityKind.KERNEL
     return {
-        "kernels without a launch in the capture": int((kernel & ~launches.launched).sum()),
-        "kernels of graphs whose capture is not known": int((kernel & launches.bare_node).sum()),
+        "kernels without a launch in the capture": int((kernel & ~found.launches.launched).sum()),
+        "kernels of graphs whose capture is not known": int((kernel & found.launches.bare_node).sum()),
+        "kernels whose phase is inferred from their name": int(found.phases.inferred.sum()),
     }
 
 
-def _records(trace: Trace, results: SliceResults, columns: Columns, launch_thread: Array, on_engine: Bools) -> Records:
-    """Rule 7: every row, in an order that does not depend on the file's. Takes the numbers of results."""
+def _columns(capture: CaptureFacts, found: _Found) -> tuple[dict[str, Array], list[GpuInfo]]:
+    """The columns of Records except seq and sub, each in its type, and the devices. A column with one value takes no memory."""
+    trace, launches, steps, instances = capture.trace, found.launches, found.steps, found.instances
+    process = trace.activities["process"]
+    devices, gpu = gpus(trace, process, trace.activities["device"])
+    stack, backward = found.kernels.stack, found.directions.is_backward
+    columns = {name: trace.activities[name] for name in _MEASURED} | {
+        "dur_ns": launches.dur_ns,
+        "pid": take(trace.processes["pid"], process),
+        "rank": take(trace.processes["rank"], process),
+        "tid": take(trace.threads["tid"], launches.launch_thread),
+        "gpu": gpu,
+        "launch_ns": launches.launch_ns,
+        "launch_dur_ns": launches.launch_dur_ns,
+        "instance": instances.instance,
+        "fwd_instance": instances.fwd_instance,
+        "stack": stack,
+        "scope": np.where(backward & (found.forward.stack >= 0), found.forward.stack, stack),
+        "call": instances.call,
+        "inner": instances.inner,
+        "own": instances.own,
+        "dir": found.phases.direction,
+        "phase": found.phases.phase,
+        "step": steps.step,
+        "engine_step": steps.engine_step,
+        "recomputed": found.directions.recomputed,
+        "by_time": found.kernels.by_time,
+        "phase_inferred": np.where(found.phases.inferred, np.int8(1), np.int8(-1)),
+    }
+    for name, values in columns.items():
+        values = values.astype(COLUMNS[name][0], copy=False)
+        columns[name] = np.broadcast_to(values[0], len(values)) if is_constant(values) else values
+    return columns, devices
+
+
+def _records(trace: Trace, results: SliceResults, columns: dict[str, Array], launch_thread: Array, on_engine: Bools) -> Records:
+    """Rule 7: all rows, in an order that does not depend on the order of the file. The sequence numbers of `results` are
+    freed."""
     order = _order(columns, trace)
     if not ascending(order):
-        for name in list(columns):
-            if columns[name].strides != (0,):  # one value for all
-                columns[name] = columns[name][order]
+        for name, values in columns.items():
+            if values.strides != (0,):  # one value for all
+                columns[name] = values[order]
     records = Records(
-        dict(columns), trace.strings, results.stacks.stacks, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns
+        columns, trace.strings, results.stacks.stacks, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns
     )
     records.seq_offsets, records.seq_numbers = results.take_numbers(order)
     records.columns["seq"] = main_numbers(records, on_engine[order])
@@ -273,8 +315,9 @@ def _records(trace: Trace, results: SliceResults, columns: Columns, launch_threa
     return records
 
 
-def _order(columns: Columns, trace: Trace) -> Array:
-    """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
+def _order(columns: dict[str, Array], trace: Trace) -> Array:
+    """Order of the rows by start, process, device, stream and correlation id, then by everything else, so that the file's order
+    never shows."""
     start = columns["start_ns"]
     order = any_order(start)
     # Few begin in one nanosecond: only those are sorted by the rest.

@@ -1,8 +1,8 @@
-"""A trace of graphs being captured -> the graphs: what each would launch, call by call, in the order in which it was captured.
+"""A trace of graphs being captured -> the graphs: their launches in the order of capture.
 
-A call of a capture launches nothing then: no activity has its correlation id. Where the calls that begin and end a capture
-were recorded, a graph is what lies between them; where they were not, all that an engine's annotation of a capture holds. The
-run is not known here.
+A call that is captured launches nothing at that time: no activity has its correlation id. Where the calls that begin and end a
+capture were recorded, a graph is everything between them; where they were not, it is everything inside the engine's annotation
+of a capture. Knows nothing of the run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CAPTURE = re.compile(r"capture_(\d{1,9})_(\w+)")  # the annotation around the c
 
 
 class GraphTrace(NamedTuple):
-    """A trace of graphs being captured. name: for people; batch_size, mode: of its graphs, where something beside it says."""
+    """A trace of graphs being captured. name: for people; batch_size, mode: of its graphs, if a file beside it gives them."""
 
     name: str
     trace: Trace
@@ -38,9 +38,9 @@ class GraphTrace(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """One captured graph: its launches as rows of the capture's `launches`, and what each launches: the code of the kernel's
-    name in the run's strings, or COPY, FILL, UNNAMED. said: a number of the ranges around each, so that calls of which the
-    same would be said (op, shapes, layer, source lines) have the same."""
+    """One captured graph. rows: its launches in the capture's `launches`; codes: for each the kernel's name in the run's
+    strings, or COPY, FILL, UNNAMED; said: hash of the ranges around each launch. Calls with the same hash get the same op,
+    shapes, layer and source lines."""
 
     rows: Ints
     codes: Ints
@@ -48,11 +48,10 @@ class Graph(NamedTuple):
 
 
 class Family(NamedTuple):
-    """The graphs of one size in the order in which they were captured, one or (piecewise) several, which are replayed in that
-    order.
+    """The graphs of one size in the order of capture, which is the order of replay; one, or several for piecewise graphs.
 
-    source: number of the capture; sizes: what is said of their size, several where that differs; bounded: whether their begins
-    and ends were recorded; else there is one that may have been replayed in parts; process: of the capture's.
+    source: index of the capture; sizes: all sizes that its name, its list and its shapes give; bounded: whether begins and ends
+    were recorded; if not, there is one graph, which may have been replayed in parts; process: of the capture's.
     """
 
     source: int
@@ -65,7 +64,7 @@ class Family(NamedTuple):
 
     @property
     def unnamed(self) -> bool:
-        """Whether no call says which kernel it launches."""
+        """Whether no call names its kernel."""
         return not any((graph.codes >= 0).any() for graph in self.graphs)
 
 
@@ -75,8 +74,8 @@ def is_capture(marker: Marker) -> bool:
 
 
 def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool = False) -> list[Family]:
-    """The graphs that a trace shows being captured; strings: the run's; itself: it is the run, so that only what lies between
-    the calls that begin and end a capture is one."""
+    """The graphs that a trace shows being captured. strings: the run's; itself: the trace is the run, so only what lies between
+    the calls that begin and end a capture counts."""
     trace = given.trace
     rows, codes = _work(trace, strings)
     number, bounded = _captures(trace, rows)
@@ -94,7 +93,9 @@ def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool =
     for index in np.argsort(first, kind="stable").tolist():
         own = inverse == index
         graph = Graph(rows[own], codes[own], said[own])
-        size, mode = _size(trace, int(label[first[index]]), given)
+        size, mode = given.batch_size, given.mode
+        if (annotation := int(label[first[index]])) >= 0 and (match := _CAPTURE.fullmatch(trace.markers[annotation].text)):
+            size, mode = int(match[1]), match[2]
         shape = shaped.size(graph) if size is None else None  # of several sizes each graph says its own
         found.setdefault((size, shape, mode, int(process[first[index]])), []).append(graph)
     listed = given.batch_size if len(found) == 1 else None
@@ -106,7 +107,7 @@ def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool =
 
 
 class _Shapes:
-    """The sizes that shapes of a trace's ops begin with."""
+    """The first dimension of the tensors that a trace's ops take."""
 
     def __init__(self, trace: Trace) -> None:
         self.start = trace.launches["start_ns"]
@@ -123,25 +124,24 @@ class _Shapes:
         self.until = np.maximum.accumulate(self.end) if len(rows) else self.end
 
     def size(self, graph: Graph, said: int | None = None) -> int | None:
-        """The size that the shapes of a graph's ops are of throughout, where that is another one than is said; else None."""
+        """The first dimension that most of a graph's ops have, if it differs from the given size; else None."""
         return self.other([graph], said)
 
     def other(self, graphs: list[Graph], said: int | None) -> int | None:
-        """As `size`, of several graphs together."""
-        parts = [self._around(self.start[graph.rows], self.threads[graph.rows]) for graph in graphs if len(graph.rows)]
+        """As `size`, for several graphs together."""
+        parts = []
+        for rows in (graph.rows for graph in graphs if len(graph.rows)):
+            begin, end = self.start[rows].min(), self.start[rows].max()
+            own = slice(np.searchsorted(self.until, begin, "right"), np.searchsorted(self.begin, end, "right"))
+            parts.append(self.sizes[own][(self.end[own] > begin) & np.isin(self.thread[own], self.threads[rows])])
         values, counts = np.unique(np.concatenate(parts), return_counts=True)
         if not len(values) or counts.max() < _MOSTLY * counts.sum() or counts[values == said].sum() >= _SELDOM * counts.sum():
             return None
         return int(values[counts.argmax()])
 
-    def _around(self, start: Ints, threads: Ints) -> Ints:
-        begin, end = start.min(), start.max()
-        own = slice(np.searchsorted(self.until, begin, "right"), np.searchsorted(self.begin, end, "right"))
-        return np.asarray(self.sizes[own][(self.end[own] > begin) & np.isin(self.thread[own], threads)])
-
 
 def _said(trace: Trace, rows: Ints) -> Ints:
-    """A number of the ranges around each launch: the sum of a number of each open one."""
+    """Hash of the ranges open around each launch: the sum of their hashes."""
     ranges, launches = trace.ranges, trace.launches
     label, src = ranges["label"], ranges["src"]
     of_label, of_source = np.zeros(len(trace.markers) + 1, np.uint64), np.zeros(len(trace.strings) + 1, np.uint64)
@@ -164,14 +164,9 @@ def _said(trace: Trace, rows: Ints) -> Ints:
 
 
 def _digest(text: str) -> np.uint64:
-    """A number of a text; addresses of objects differ from call to call and are left out."""
+    """Hash of a text without addresses of objects, which differ from call to call."""
     digest = blake2b(_ADDRESS.sub("", text).encode(errors="replace"), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "big"))
-
-
-def _size(trace: Trace, label: int, given: GraphTrace) -> tuple[int | None, str]:
-    match = _CAPTURE.fullmatch(trace.markers[label].text) if label >= 0 else None
-    return (int(match[1]), match[2]) if match is not None else (given.batch_size, given.mode)
 
 
 def _work(trace: Trace, strings: Strings) -> tuple[Ints, Ints]:
@@ -202,7 +197,7 @@ def _work(trace: Trace, strings: Strings) -> tuple[Ints, Ints]:
 
 
 def _captures(trace: Trace, rows: Ints) -> tuple[Ints, bool]:
-    """Which capture each call lies in, numbered in order of begin, -1 none; and whether begins and ends were recorded."""
+    """Number of the capture that each call lies in, in order of begin, -1 none; and whether begins and ends were recorded."""
     launches = trace.launches
     names = distinct_values(launches["name"]).tolist()
     edges = []
@@ -234,7 +229,7 @@ def _captures(trace: Trace, rows: Ints) -> tuple[Ints, bool]:
 
 
 def _annotations(trace: Trace, rows: Ints) -> Ints:
-    """The label of the annotation of a capture around each call, -1 none."""
+    """Label of the capture annotation around each call, -1 none."""
     named = [label for label, marker in enumerate(trace.markers) if is_capture(marker)]
     ranges, start = trace.ranges, trace.launches["start_ns"][rows]
     result = np.full(len(rows), -1, np.int64)

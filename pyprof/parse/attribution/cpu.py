@@ -1,28 +1,28 @@
-"""A capture without a GPU -> rows of ops on the CPU: one for each op instance, with the time that is its own.
+"""A capture without a GPU -> one row for each op instance on the CPU, with its own time.
 
-The instance's time is its range's, less the instances nested in it (copies and casts), so that the rows of a thread add up to
-the time its ops took. Views and allocations inside an op belong to it. The name is the part of the op that took most time, of
-those that compute where some do: which copy or allocation takes longest differs from run to run.
+Own time is the time of its range minus that of instances nested in it (copies and casts), so the rows of a thread add up to the
+time of its ops. Views and allocations inside an op belong to it. The row is named after the part of the op that took most time,
+if any part computes among those: which copy or allocation takes longest differs from run to run.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_values
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
 from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, nearest, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, Nested
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind, Table, make_table
 
 
-def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Columns, Positions]:
-    """In place of GPU activities: when and where each row was called, its columns of activities, and its position in `around`.
+def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table, Positions]:
+    """Stand-ins for GPU activities: when and where each row was called, the table of activities, and the position in `around`.
 
-    Raises EmptyCapture where there are no ops.
+    Raises EmptyCapture if there are no ops.
     """
     nested, labels, label, start, formula_root = around.nested, around.labels, around.label, around.start, around.formula_root
     if not labels.is_op[label].any():
@@ -37,11 +37,12 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Column
     duration = np.append(np.maximum(capture.ranges["end_ns"][nested.row] - nested.start, 0), 0)
     here = np.arange(len(label))
     roots = formula_root == here
-    idle = np.zeros(len(markers) + 1, np.bool_)
-    for code in distinct_values(label[roots]).tolist():
-        call = markers[code].call
-        idle[code] = call is not None and capture.rules.moves(call)
-    roots |= _without_formula(around, roots, roots & ~idle[label])
+    rules, calls = capture.rules, [marker.call for marker in markers]
+    moves = np.array([*(call is not None and rules.moves(call) for call in calls), False], np.bool_)
+    computes = ~moves & np.array(
+        [*(call is not None and not rules.is_structural(call.name) for call in calls), False], np.bool_
+    )
+    roots |= _without_formula(around, roots, roots & ~moves[label])
     owner = nearest(nested, roots)
     at = np.flatnonzero(roots)
     outer = owner[nested.parent[at]]
@@ -49,7 +50,7 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Column
     np.subtract.at(own_time, outer[outer >= 0], duration[at][outer >= 0])
     copied = labels.copy[label] & with_none(labels.copy[label][owner[nested.parent]])
     named = labels.inner[label] | labels.is_op[label]
-    busiest = _busiest(nested, owner, duration, (named, named & _computes(capture)[label]), copied)[at]
+    busiest = _busiest(nested, owner, duration, (named, named & computes[label]), copied)[at]
     name_of = np.empty(len(markers), np.int64)
     for code in distinct_values(label[busiest]).tolist():
         call = markers[code].call
@@ -69,22 +70,15 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Column
         bare_node=nothing,
         dur_ns=np.maximum(own_time[at], 0),
     )
-    columns = Columns(start_ns=start[at], kind=np.full(len(at), ActivityKind.CPU), name=name_of[label[busiest]])
-    return called, columns, Positions(busiest)
-
-
-def _computes(capture: CaptureFacts) -> Bools:
-    """For each marker whether it is an op that does more than to copy, fill, allocate or view; for code -1 not."""
-    rules, calls = capture.rules, [marker.call for marker in capture.trace.markers]
-    return np.array(
-        [*(call is not None and not (rules.is_structural(call.name) or rules.moves(call)) for call in calls), False], np.bool_
-    )
+    kind = np.broadcast_to(np.int8(ActivityKind.CPU), len(at))
+    columns = {"kind": kind, "start_ns": start[at], "process": capture.process[thread], "name": name_of[label[busiest]]}
+    return called, make_table("activities", columns), Positions(busiest)
 
 
 def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:
-    """Ops outside every formula, outermost first, in which no instance with a formula lies; of a backward function its ops.
+    """Ops outside every formula, outermost first, that contain no instance with a formula; for a backward function its ops.
 
-    A dispatcher op in which such instances only copy and fill does the work itself. working: those that do more.
+    A dispatcher op whose inner instances only copy and fill does the work itself. working: instances that do more.
     """
     nested, labels, label = around.nested, around.labels, around.label
     op = labels.is_op[label]
@@ -105,8 +99,8 @@ def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:
 def _busiest(nested: Nested, owner: Positions, duration: Ints, named: tuple[Bools, Bools], copied: Bools) -> Ints:
     """For each root the range of its instance with most time outside other ranges; the outermost of equals.
 
-    named: the ranges that can be it, and those of them that compute, which come first. copied: the copies inside a copy; the
-    innermost stands for it, since it says between which types it was.
+    named: the ranges that may be it, and those of them that compute, which come first. copied: copies inside a copy; the
+    innermost stands for it, since it shows the types.
     """
     alone = duration.copy()
     np.subtract.at(alone, nested.parent, duration[:-1])  # what is in no other range is subtracted from the last element

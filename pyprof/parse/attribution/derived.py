@@ -1,37 +1,150 @@
-"""Rule 3: what an op's cost depends on and its own arguments lack -> arguments of its call that say it, where its formula asks.
+"""Rule 3: what an op's cost depends on and its own range lacks -> labels that hold it.
 
-`inside`: the ops that it called, as lists [full name, argument ...] in order of begin, equal ones once. Views and allocations
-are left out, but not a view of a tensor of three dimensions: it may be all that tells the weights of experts.
-`engine_step`: the text of the serving engine's annotation around what launched it, of a replayed graph's op around the replay.
+Types, under autocast: where the dispatcher's ops are recorded with their types, an op that autocast treats appears twice:
+called with the types that the program gave and, directly inside and after the casts, with the types in which it runs. emit_nvtx
+records sizes without types; there the marker around a cast knows both.
 
-A formula asks by a keyword-only parameter of that name (OpRules.asks). Numpy over ranges and rows; Python only over distinct
-sequences of ops and distinct pairs of op and step.
+More arguments, if the op's formula asks by a keyword-only parameter of that name (OpRules.asks). `inside`: the ops that it
+called, as lists [full name, argument ...] in order of begin, equal ones once. Views and allocations are left out, except a view
+of a tensor of three dimensions: it may be the only thing that shows the weights of experts. `engine_step`: the text of the
+serving engine's annotation around the launch, for an op of a replayed graph around the replay.
+
+Numpy over ranges and rows; Python only over distinct pairs of labels, sequences of ops, pairs of op and step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import zip_longest
+from typing import NamedTuple
+
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Ints, Rows
+from pyprof.arrays.types import Array, Integers, Ints, Rows
+from pyprof.autocast import is_mixed, parts_are_cast
+from pyprof.dtypes import lookup
 from pyprof.engine_steps import read
-from pyprof.markers import Kind
-from pyprof.opcall import TensorSpec
+from pyprof.markers import Kind, Marker
+from pyprof.opcall import DTypeArg, OpCall, TensorSpec
 from pyprof.parse.attribution.ops import OpsAround, nearest
 from pyprof.parse.attribution.ranges import CaptureFacts
-from pyprof.parse.attribution.run_types import Retyped
 from pyprof.parse.sources.trace import Trace
 
+_FP32 = 6  # c10's number of the type, as it is recorded among an op's arguments
 INSIDE, ENGINE_STEP = "inside", "engine_step"
 _MOST_INSIDE = 64
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Retyped(NamedTuple):
+    """Ranges of ops, and the labels with the types in which they ran."""
+
+    row: Rows
+    label: Ints
+
+
+def retyped(trace: Trace, around: OpsAround) -> Retyped:
+    """All ops that ran otherwise than their own range says."""
+    position, label = map(np.concatenate, zip(_called_again(trace, around), _casts(trace, around), strict=True))
+    return Retyped(Rows(around.nested.row[position]), label)
+
+
+def _called_again(trace: Trace, around: OpsAround) -> tuple[Array, Ints]:
+    """Positions of ops that called themselves with other types, or whose parts did, and the labels of how they ran."""
+    parent, label = around.nested.parent, around.label
+    name = around.labels.name[label]
+    inner = np.flatnonzero((name[:-1] >= 0) & (name[:-1] == name[parent]) & (label[:-1] != label[parent]))
+    outer = parent[inner].astype(np.int64)
+    root = np.where(around.formula_root[outer] >= 0, around.formula_root[outer], outer)
+    return _replaced(trace, root, (label[root], label[outer], label[inner]), _ran)
+
+
+def _ran(markers: list[Marker], root: int, outer: int, inner: int) -> OpCall | None:
+    """How an op ran if one of its ops (or itself) called itself again with other types; None if it ran as it was called.
+
+    The types of the inner op hold for the outer one if its casts are those that autocast makes for the outer one, and if the
+    outer one only passes its tensors on (`nll_loss_nd` to `nll_loss`, `pad` to `reflection_pad1d`).
+    """
+    called, made, ran = (markers[label].call for label in (root, outer, inner))
+    if called is None or made is None or ran is None:
+        return None
+    options = [pair for pair in zip_longest(made.args, ran.args) if pair[0] != pair[1]]
+    if root == outer and options and all(a is None and b == _FP32 for a, b in options):
+        return called._replace(kwargs=(*called.kwargs, ("dtype", DTypeArg("float32"))))
+    pairs = list(zip(made.tensors, ran.tensors, strict=False))
+    if len(pairs) != max(len(made.tensors), len(ran.tensors)) or any(a.shape != b.shape for a, b in pairs):
+        return None
+    changed = {a.dtype: b.dtype for a, b in pairs if a.dtype != b.dtype}
+    if not changed or not all(map(_is_float, (*changed, *changed.values()))):
+        return None
+    if root == outer:
+        return ran
+    if is_mixed(called):
+        return called.map_tensors(lambda t: replace(t, dtype=None) if _is_float(t.dtype) else t)
+    if not parts_are_cast(called) and called.tensors != made.tensors:  # else cast within it
+        return None
+    return called.map_tensors(lambda t: replace(t, dtype=changed.get(t.dtype, t.dtype)))
+
+
+def _is_float(dtype: str | None) -> bool:
+    found = lookup(dtype)
+    return found is not None and found.kind == "float"
+
+
+def _casts(trace: Trace, around: OpsAround) -> tuple[Array, Ints]:
+    """Positions of casts that were recorded with sizes only, and labels with the types that the marker around them knows."""
+    labels, label = around.labels, around.label
+    if not (labels.bare_cast.any() and labels.makes_casts.any()):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    parent = np.append(around.nested.parent, -1)
+    cast = np.flatnonzero(labels.bare_cast[label] & (around.formula_root == np.arange(len(label))))
+    op = parent[cast]
+    # Autocast casts before it calls the op again; an op that it asks for another dtype casts by itself.
+    again = labels.name[label[op]] == labels.name[label[parent[op]]]
+    outer = parent[np.where(again, parent[op], op)]
+    known = (op >= 0) & labels.makes_casts[label[outer]]
+    cast, outer, again = cast[known], outer[known], again[known]
+    return _replaced(trace, cast, (label[cast], label[outer], again), _cast)
+
+
+def _cast(markers: list[Marker], cast: int, outer: int, again: int) -> OpCall | None:
+    """A cast with the types of the one that autocast made of a tensor of its size; None if it may be another one.
+
+    again: whether it lies in the op as autocast called it.
+    """
+    call, made_for = markers[cast].call, markers[outer].call
+    if call is None or made_for is None or again != any(key == "dtype" for key, _ in made_for.kwargs):
+        return None
+    shape = call.tensors[0].shape
+    found = {made for made in markers[outer].casts if made.tensor.shape == shape}
+    if len(found) != 1:
+        return None
+    tensor, dtype = found.pop()
+    return call._replace(args=(tensor, DTypeArg(dtype)), flat=False)
+
+
+def _replaced(
+    trace: Trace, position: Array, labels: tuple[Integers, ...], call_of: Callable[..., OpCall | None]
+) -> tuple[Array, Ints]:
+    """The positions for which `call_of` returns a call, and the labels of those calls. labels: the arguments of `call_of`."""
+    distinct, _, inverse = distinct_rows(*labels)
+    codes = np.full(distinct.shape[1], -1, np.int64)
+    for index, key in enumerate(distinct.T.tolist()):
+        call = call_of(trace.markers, *key)
+        if call is not None:
+            marker = trace.markers[key[0]]
+            codes[index] = trace.labels.add((marker.kind, marker.name, repr(call)), marker._replace(call=call))
+    found = codes[inverse]
+    return position[found >= 0], found[found >= 0]
 
 
 # ---------------------------------------------------------------------------------------------- the ops inside
 
 
 def with_inside(trace: Trace, around: OpsAround) -> Retyped:
-    """The ranges of ops that ask for the ops inside them, and the labels that say those."""
+    """Ranges of the ops that ask for the ops inside them, with labels that hold them."""
     label, nested = around.label, around.nested
     asking = around.labels.asks_inside[label]
     owners = np.flatnonzero(asking)
@@ -48,25 +161,22 @@ def with_inside(trace: Trace, around: OpsAround) -> Retyped:
     sums = np.append(np.uint64(0), sums)
     hashes = (sums[bounds[1]] - sums[bounds[0]]).view(np.int64) >> 3
     _, example, inverse = distinct_rows(label[owners], bounds[1] - bounds[0], hashes)
-    ranges = [(int(label[owners[at]]), slice(bounds[0][at], bounds[1][at])) for at in example.tolist()]
-    codes = [_labelled(trace, own, label[called[part]].tolist()) for own, part in ranges]
+    codes = []
+    for at in example.tolist():
+        own, part = int(label[owners[at]]), label[called[bounds[0][at] : bounds[1][at]]].tolist()
+        calls = [call for one in dict.fromkeys(part) if (call := trace.markers[one].call) is not None]
+        listed = [[call.name, *map(_without_gradient, call.args)] for call in calls[:_MOST_INSIDE]]
+        codes.append(with_argument(trace, own, INSIDE, listed) if listed else own)
     return Retyped(Rows(nested.row[owners]), np.array(codes, np.int64)[inverse])
 
 
-def _labelled(trace: Trace, label: int, inside: list[int]) -> int:
-    """The label of an op with what ran inside it."""
-    calls = [call for one in dict.fromkeys(inside) if (call := trace.markers[one].call) is not None]
-    listed = [[call.name, *map(_kept, call.args)] for call in calls[:_MOST_INSIDE]]
-    return with_argument(trace, label, INSIDE, listed) if listed else label
-
-
-def _kept(value: object) -> object:
-    """Gradients are none of an inner op's business here."""
+def _without_gradient(value: object) -> object:
+    """The argument; a tensor without its requires_grad, which does not matter for an inner op."""
     return TensorSpec(value.shape, value.dtype, value.strides) if isinstance(value, TensorSpec) else value
 
 
 def with_argument(trace: Trace, label: int, name: str, value: object) -> int:
-    """The label of the same op with one argument more."""
+    """The label of the same op with one more argument."""
     marker = trace.markers[label]
     assert marker.call is not None
     call = marker.call._replace(kwargs=(*marker.call.kwargs, (name, value)))
@@ -77,7 +187,7 @@ def with_argument(trace: Trace, label: int, name: str, value: object) -> int:
 
 
 def telling_text(texts: tuple[str, ...]) -> str:
-    """Of the annotations of one step the one that says most: with sums over the requests, else with tokens."""
+    """The most informative annotation of a step: one with sums over the requests, else one with tokens."""
 
     def known(text: str) -> int:
         step = read(text)
@@ -87,7 +197,7 @@ def telling_text(texts: tuple[str, ...]) -> str:
 
 
 def with_steps(capture: CaptureFacts, labels: Ints, step: Ints, texts: list[str]) -> Ints:
-    """The labels of ops, and of those that ask for it of the same op with the text of its step; step: code into texts."""
+    """Labels of ops, where an op asks for it with the text of its step. step: code into texts."""
     trace, asks = capture.trace, capture.rules.asks
     names = ["" if marker.call is None else marker.call.name for marker in trace.markers]
     asking = {name: bool(name) and ENGINE_STEP in asks(name) for name in set(names)}

@@ -1,9 +1,9 @@
-"""A run and traces of graphs being captured -> the run with what its replays were recorded from.
+"""A run and traces of graphs being captured -> the run, with the recording of the graphs that it replays.
 
-Kernels of a replayed graph have one launch in common, which says nothing of ops. While the graph was captured each of them had
-a launch of its own, inside its op. Where the kernels of a replay are those of a captured graph (`replayed` decides it), the run
-gets the ranges and threads of the capture, and a row of `graph_nodes` for each of its launches: from there on attribution finds
-the op of a replayed kernel as it does for nodes that nsys recorded. The run itself may hold the capture too.
+All kernels of a replayed graph share one launch, which tells nothing about ops. During the capture of the graph each had a
+launch of its own, inside its op. Where the kernels of a replay match those of a captured graph (see `replayed`), the run gets
+the ranges and threads of the capture, and a row of `graph_nodes` for each of its launches: attribution then finds the op of a
+replayed kernel in the same way as for nodes that nsys recorded. The run itself may contain the capture too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Array, Bools, Ints
-from pyprof.engine_steps import EngineStep, read
+from pyprof.engine_steps import read
 from pyprof.markers import Kind
 from pyprof.parse.attribution.captured import Family, GraphTrace, families, is_capture
 from pyprof.parse.attribution.launches import gather
@@ -28,8 +28,8 @@ _APART_NS = 1_000_000  # between the run and each capture in the timeline of bot
 
 
 class Explained(NamedTuple):
-    """trace: the run with its captures; kernels, of: how many activities of replays are explained, and how many there are; by:
-    names of the captures that explain them; refused: of each that explains nothing, a line that says why."""
+    """trace: the run with its captures; kernels, of: number of replayed activities that are explained, and of all; by: names of
+    the captures that explain them; refused: why each other capture explains nothing."""
 
     trace: Trace
     kernels: int
@@ -39,7 +39,7 @@ class Explained(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of it, one line each."""
+        """Notes for people, one line each."""
         if not self.kernels:
             return self.refused[:1]
         by = self.by[0] if len(self.by) == 1 else f"{len(self.by)} captures"
@@ -50,18 +50,18 @@ class Explained(NamedTuple):
 
 
 def unexplained(run: Trace) -> Bools:
-    """Which activities ran as nodes of graphs whose recording is not known, or only its layer."""
+    """Which activities ran as nodes of graphs whose recording is unknown, or of which only the layer is known."""
     node = run.activities["graph_node"]
     return np.asarray((node >= 0) & ~np.isin(node, run.graph_nodes["node"][_timed(run)]))
 
 
 def _timed(run: Trace) -> Bools:
-    """Which nodes were recorded on a thread that is known; of others annotations say the layer alone."""
+    """Which nodes were recorded on a known thread; annotations give the layer alone for the others."""
     return np.asarray(run.threads["tid"][run.graph_nodes["thread"]] >= 0)
 
 
 def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
-    """The run, in which the kernels of replays have the ops of the captures that fit; neither is changed."""
+    """The run, with the ops of the matching captures for kernels of replays. Neither input is changed."""
     among = unexplained(run)
     if not among.any():
         reason = "explains nothing, since no graph is replayed in the run whose ops are not known"
@@ -92,11 +92,11 @@ def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
 
 # ---------------------------------------------------------------------------------------------- the size of a step
 
-Size = tuple[int, ...]  # the tokens of a step, else its requests, as far as they are known
+Size = tuple[int, ...]  # the tokens of a step, else its requests; empty if unknown
 
 
 def _steps(run: Trace, of: Replays) -> tuple[Ints, list[Size]]:
-    """Of each replay the number of the engine's step that launched it (-1 none), and the size of that."""
+    """For each replay the number of the scheduler step that launched it (-1 none), and the size of that step."""
     says = [read(marker.name) if marker.kind in (Kind.USER, Kind.STEP) else None for marker in run.markers]
     ranges = run.ranges
     rows = np.flatnonzero(np.array([*(one is not None for one in says), False], np.bool_)[ranges["label"]])
@@ -109,21 +109,17 @@ def _steps(run: Trace, of: Replays) -> tuple[Ints, list[Size]]:
         when = run.launches["start_ns"][launch]
         upto = int(np.searchsorted(start, when, "right"))
         around = [at for at in range(max(upto - 8, 0), upto) if end[at] > when and process[at] == of.process[replay]]
-        sizes.append(_size([one for at in around if (one := says[label[at]]) is not None]))
+        steps = [one for at in around if (one := says[label[at]]) is not None]
+        tokens = {one.tokens for one in steps if one.tokens is not None}
+        requests = {one.requests for one in steps if one.requests is not None}
+        # Where tokens are drafted a graph is of a multiple of either that is not recorded.
+        sizes.append(() if any(one.drafting for one in steps) else tuple(sorted(tokens or requests)))
         number[replay] = around[0] if around else -1
     return number, sizes
 
 
-def _size(steps: list[EngineStep]) -> Size:
-    """The tokens and requests of a step. Where tokens are drafted a graph is of a multiple of either that is not recorded."""
-    if any(step.drafting for step in steps):
-        return ()
-    tokens = {step.tokens for step in steps if step.tokens is not None}
-    return tuple(sorted(tokens or {step.requests for step in steps if step.requests is not None}))
-
-
 def _allowed(known: list[Family], size: Size) -> int:
-    """The families that a step of that size may have run, as bits: an engine takes the next captured size and fills up."""
+    """The families that a step of this size may have run, as bits: an engine takes the next captured size and pads."""
     mask = 0
     for mode in {family.mode for family in known}:
         sizes = sorted({one for family in known if family.mode == mode for one in family.sizes})
@@ -135,7 +131,7 @@ def _allowed(known: list[Family], size: Size) -> int:
 
 
 def _next_size(sizes: list[int], wanted: int) -> int | None:
-    """The smallest captured size that holds a step; None where there may have been a smaller one that is not among these."""
+    """The smallest captured size that holds a step; None if a smaller one may exist that is not among these."""
     found = next((size for size in sizes if size >= wanted), None)
     if found is None or found == wanted or sizes[0] < wanted:
         return found
@@ -147,7 +143,7 @@ def _next_size(sizes: list[int], wanted: int) -> int | None:
 
 
 def _reason(fits: Fits, known: list[int], sizes: dict[Size, int], ambiguous: set[int]) -> str:
-    """Why the graphs of a capture explain nothing."""
+    """Why the graphs of a capture explain nothing, for people."""
     if not known:
         return "no graph is captured in it"
     ran = {one for size in sizes for one in size}
@@ -207,8 +203,8 @@ def _merged(run: Trace, sources: list[GraphTrace], known: list[Family], of: Repl
 
 
 def _numbered(nodes: Array, rows: Ints, origin: Ints) -> Ints:
-    """The nodes of all activities, so that those of these rows with one number have one origin (a column each); numbers that
-    were recorded stay where they do."""
+    """Node numbers of all activities: recorded numbers stay if those of one number in these rows have one origin, else new
+    ones."""
     numbers = distinct_rows(origin[0], nodes[rows]).columns.shape[1]
     nodes = nodes.astype(np.int64)
     if numbers < distinct_rows(origin[0], nodes[rows], origin[1], origin[2]).columns.shape[1]:
@@ -217,7 +213,7 @@ def _numbered(nodes: Array, rows: Ints, origin: Ints) -> Ints:
 
 
 def _in_order(sources: list[GraphTrace], source: Ints, launch: Ints) -> Ints:
-    """Of each launch its place in order of begin in its source: rows stand in any order."""
+    """For each launch its rank by begin in its source: rows may stand in any order."""
     result = launch.copy()
     for number in distinct_values(source[source >= 0]).tolist():
         launches = sources[number].trace.launches
@@ -234,8 +230,8 @@ def _never_closed(trace: Trace) -> Array:
 
 
 def _adopted(run: Trace, trace: Trace, before: int, shift: int) -> Table:
-    """The ranges of a capture in the run: with its markers and texts, on threads that come after those `before`. What marks
-    steps and the capture itself says nothing of the replays."""
+    """The ranges of a capture with markers and texts of the run, on threads after the first `before`. Ranges that mark steps or
+    the capture itself are left out: they say nothing about the replays."""
     markers = trace.markers
     said = np.array([marker.kind != Kind.STEP and not is_capture(marker) for marker in markers], np.bool_)
     keep = np.flatnonzero(said[trace.ranges["label"]])

@@ -1,9 +1,8 @@
 """The ranges and API calls of a capture -> what its host did: when it loaded data, compiled, allocated, waited for a device.
 
-By names: those of PyTorch's DataLoader and of users who say that they load data; of torch.compile; of the calls of CUDA and
-HIP. A call waits by its name (synchronisation, a plain copy, freeing memory), or because it is a copy that had run when it
-returned: cudaMemcpyAsync to or from memory that is not pinned does not return before. What a device did meanwhile is not known
-here.
+By name: ranges of PyTorch's DataLoader and of users who name the loading of data; of torch.compile; calls of CUDA and HIP. A
+call waits by its name (synchronisation, a plain copy, freeing memory), or because it is a copy that had run when it returned:
+cudaMemcpyAsync to or from memory that is not pinned does not return before. What a device did meanwhile is not known here.
 """
 
 from __future__ import annotations
@@ -15,18 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.intervals import union
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.intervals import Segments, quantiles, union
+from pyprof.arrays.nesting import crossing, nest
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.markers import Kind
-from pyprof.opcall import OpRules
-from pyprof.parse.attribution.attribute import ops_around
-from pyprof.parse.attribution.launches import launch_of_activity
+from pyprof.parse.attribution.ops import ops_around
 from pyprof.parse.attribution.pauses import begins_of_steps, named_pauses
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
-from pyprof.parse.attribution.tracer import tracer_time
 from pyprof.parse.records.host import Host, Spans, Wait
 from pyprof.parse.sources.trace import ActivityKind, Trace
+from pyprof.parse.sources.trace import Table as TraceTable
 
 _BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
 _LOADING = re.compile(
@@ -35,7 +33,7 @@ _LOADING = re.compile(
     rf"|\b{_BATCH}[ _](?:load|fetch|read|prepar|augment)(?:e|ing|ation)?\b|\bcollate\b",
     re.IGNORECASE,
 )
-_LOADED = ("load", "collate", "data", "batch", "input", "sample", "image")  # one of which is in all that this finds
+_LOADED = ("load", "collate", "data", "batch", "input", "sample", "image")  # every match of _LOADING contains one of these
 _LIBRARIES = (
     r"numpy|PIL|cv2|torchvision[/\\](?:transforms|io|datasets)|datasets|albumentations|librosa|torchaudio|soundfile|decord|h5py"
     r"|pandas|pyarrow|imageio|skimage|scipy|tokenizers|webdataset|transformers[/\\](?:tokenization|image_proc|feature_ex)\w*"
@@ -69,14 +67,13 @@ Table = tuple[Ints, Ints, Ints]
 
 
 def says_loading(name: str) -> bool:
-    """Whether a range of that name says that data is loaded. Most names have none of its words, which is found much sooner."""
+    """Whether the name of a range says that data is loaded. The list of words rules most names out quickly."""
     words = name.casefold()
     return any(word in words for word in _LOADED) and _LOADING.search(name) is not None
 
 
 class Calls(NamedTuple):
-    """One row an API call. thread: row of the trace's threads; name: code into strings; waits: whether the host waited in
-    it."""
+    """API calls. thread: row of the trace's threads; name: code into strings; waits: whether the host waited in it."""
 
     thread: Ints
     start_ns: Ints
@@ -85,43 +82,43 @@ class Calls(NamedTuple):
     waits: Bools
 
 
-def host_of(trace: Trace, rules: OpRules) -> Host:
-    """Everything the host did, but for its steps."""
-    return _Reader(trace).read(rules)
+def host_of(trace: Trace, capture: CaptureFacts, launch: Array) -> Host:
+    """Everything the host did except its steps. launch: see `launch_of_activity`."""
+    return _HostOfCapture(trace, capture, launch).read()
 
 
-def calls_of(trace: Trace) -> Calls:
-    """All API calls of a capture."""
+def calls_of(trace: Trace, launch: Array) -> Calls:
+    """All API calls of a capture. launch: see `launch_of_activity`."""
     launches, activities = trace.launches, trace.activities
     waiting = [_WAITS.match(text) is not None for text in trace.strings.values]
     waits = np.array([*waiting, False], np.bool_)[launches["name"]]
-    launch = launch_of_activity(trace)
     copies = np.flatnonzero((activities["kind"] == ActivityKind.MEMCPY) & (launch >= 0))
     done = launches["end_ns"][launch[copies]] >= activities["end_ns"][copies]
     waits[launch[copies[done]]] = True
     return Calls(launches["thread"], launches["start_ns"], launches["end_ns"], launches["name"], waits)
 
 
-class _Reader:
-    """The tables of one capture, and what each call's name means."""
+class _HostOfCapture:
+    """The tables of one capture, and the meaning of each call's name."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace, self.calls = trace, calls_of(trace)
+    def __init__(self, trace: Trace, capture: CaptureFacts, launch: Array) -> None:
+        self.trace, self.capture, self.launch, self.calls = trace, capture, launch, calls_of(trace, launch)
+        self.called = np.zeros(len(trace.strings) + 1, np.bool_)  # which strings are names of calls
+        self.called[self.calls.name] = True
         self.process = trace.threads["process"].astype(np.int64)
         launches = self.named(_LAUNCHES.search)
         self.launching = np.zeros(len(self.process), np.bool_)  # threads; others, as those that pin memory, hold nobody up
         self.launching[self.calls.thread[launches]] = True
         self.leading = self.launching if self.launching.any() else ~self.launching  # on a CPU all threads
 
-    def read(self, rules: OpRules) -> Host:
-        """All tables."""
+    def read(self) -> Host:
         trace, frames = self.trace, np.sort(self.trace.frames["start_ns"].astype(np.int64))
         chosen = np.unique(np.linspace(0, max(len(frames) - 1, 0), _MOST_FRAMES).astype(np.int64)) if len(frames) else frames
         graphs = self.calls.start_ns[self.named(_GRAPH_LAUNCH.match)]
         loaders = [marker.name for marker in trace.markers if "enumerate(DataLoader)" in marker.name]
         single = any("_SingleProcess" in name for name in loaders)
-        waits, texts = self.waits(rules)
-        doing = named_pauses(trace)
+        waits, texts = self.waits()
+        doing = named_pauses(trace, self.launch)
         optimizers = {marker.name.removesuffix(".step") for marker in trace.markers if marker.kind == Kind.OPTIMIZER}
         return Host(
             work=self.work(), recorder=self.recorder(), waits=waits, texts=texts, frames=len(frames),
@@ -132,16 +129,16 @@ class _Reader:
         )  # fmt: skip
 
     def named(self, named: Callable[[str], object]) -> Bools:
-        """Calls that have a name for which `named` gives something."""
-        good = np.zeros(len(self.trace.strings) + 1, np.bool_)
-        for code in distinct_values(self.calls.name).tolist():
-            good[code] = code >= 0 and named(self.trace.strings[code]) is not None
+        """Which calls have a name for which `named` returns something."""
+        good = np.zeros(len(self.called), np.bool_)
+        for code in np.flatnonzero(self.called[:-1]).tolist():
+            good[code] = named(self.trace.strings[code]) is not None
         return np.asarray(good[self.calls.name])
 
     # ------------------------------------------------------------------------------------------ what it worked on
 
     def work(self) -> dict[str, list[Spans]]:
-        """Spans of each kind of work, by process."""
+        """Times of each kind of work, by process."""
         calls, acting = self.calls, self.launching[self.calls.thread]
         parts = [self.ranges(_COMPILING.search), self.rows(self.named(_COMPILES.match) & acting), self.graph_recordings()]
         compilation: Table = tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[assignment]
@@ -181,27 +178,32 @@ class _Reader:
         return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
 
     def pauses(self, acts: Bools) -> tuple[list[Spans], list[Spans]]:
-        """Times of at least 1 ms, by process, between two moments at which one of these calls began or ended, before the first
-        and after the last; and the same with the begins of ops as moments too. Pauses that touch stay two."""
-        ranges, calls, found = self.trace.ranges, self.calls, ([], [])  # type: ignore[var-annotated]
+        """Times of at least 1 ms between moments at which one of these calls began or ended, before the first and after the
+        last, by process; and the same with the begins of ops as moments too. Adjacent pauses stay two."""
+        ranges, calls, of_calls, of_ops = self.trace.ranges, self.calls, list[Spans](), list[Spans]()
         is_op = np.array([*(marker.kind in _OPS for marker in self.trace.markers), False], np.bool_)[ranges["label"]]
         is_op &= self.leading[ranges["thread"]]
         for process, pid in enumerate(self.trace.processes["pid"].tolist()):
             own = np.append(self.process == process, False)
             mine = acts & own[calls.thread]
-            begin, end = _long([calls.start_ns[mine], calls.end_ns[mine]])
-            found[0].append(Spans(pid, begin.tolist(), end.tolist()))
+            edges = np.sort(np.concatenate([[-_FAR_NS], calls.start_ns[mine], calls.end_ns[mine], [_FAR_NS]]), kind="stable")
+            long = np.flatnonzero(_is_long(edges))
+            begin, end = edges[long], edges[long + 1]
+            of_calls.append(Spans(pid, begin.tolist(), end.tolist()))
             # Ops matter only where calls leave a pause.
             times = ranges["start_ns"][is_op & own[ranges["thread"]]]
             at = np.searchsorted(begin, times, "right") - 1
-            inside = np.sort(times[(at >= 0) & (times < end[at])])
-            cut = [_long([inside[slice(*np.searchsorted(inside, pair))]], *pair) for pair in zip(begin, end, strict=True)]
-            both = [np.concatenate([np.empty(0, np.int64), *(part[edge] for part in cut)]).tolist() for edge in (0, 1)]
-            found[1].append(Spans(pid, *both))
-        return found
+            inside = (at >= 0) & (times < end[at])
+            pause = np.concatenate([np.arange(len(begin)), at[inside], np.arange(len(begin))])
+            moments = np.concatenate([begin, times[inside], end])
+            order = np.lexsort((moments, pause))
+            moments, pause = moments[order], pause[order]
+            long = np.flatnonzero(_is_long(moments) & (pause[1:] == pause[:-1]))
+            of_ops.append(Spans(pid, moments[long].tolist(), moments[long + 1].tolist()))
+        return of_calls, of_ops
 
     def preparation(self) -> Table:
-        """When Python is in libraries that read, decode or make arrays, as far as its frames were recorded."""
+        """When Python is in libraries that read, decode or make arrays, if its frames were recorded."""
         frames, texts = self.trace.frames, self.trace.strings.values
         used = distinct_values(frames["name"])
         good = used[np.array([re.search(_PREPARING, texts[name]) is not None for name in used.tolist()], np.bool_)]
@@ -209,7 +211,7 @@ class _Reader:
         return self.process[frames["thread"][rows]], frames["start_ns"][rows], frames["end_ns"][rows]
 
     def graph_recordings(self) -> Table:
-        """From the begin of recording a graph to its end: what is called meanwhile runs nothing."""
+        """From the begin to the end of each graph capture: calls in between run nothing."""
         acting = self.launching[self.calls.thread]
         process, begin, _ = self.rows(self.named(_BEGIN_RECORDING.match) & acting)
         ends = np.append(np.sort(self.rows(self.named(_END_RECORDING.match) & acting)[2]), _FAR_NS)
@@ -230,7 +232,7 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------ what it waited in
 
-    def waits(self, rules: OpRules) -> tuple[list[Wait], list[tuple[str, str, str]]]:
+    def waits(self) -> tuple[list[Wait], list[tuple[str, str, str]]]:
         """All calls that waited, and their texts."""
         calls, trace = self.calls, self.trace
         rows = np.flatnonzero(calls.waits)
@@ -238,7 +240,7 @@ class _Reader:
         if not len(rows):
             return [], []
         codes: dict[tuple[str, str, str], int] = {}
-        places = zip(calls.name[rows].tolist(), self.origins(rows, rules), strict=True)
+        places = zip(calls.name[rows].tolist(), self.origins(rows), strict=True)
         text = [codes.setdefault((trace.strings[name], *origin), len(codes)) for name, origin in places]
         thread = calls.thread[rows]
         columns = (
@@ -248,7 +250,7 @@ class _Reader:
         return [*map(Wait, *(column.tolist() for column in columns), self.active(rows))], list(codes)
 
     def active(self, rows: Ints) -> list[list[int]]:
-        """Ids of the other launching threads of the process that made calls during each of these."""
+        """For each call the ids of the other launching threads of its process that made calls meanwhile."""
         calls, found = self.calls, [list[int]() for _ in rows]
         own = calls.thread[rows]
         for other in np.flatnonzero(self.launching & np.isin(self.process, self.process[own])).tolist():
@@ -259,12 +261,11 @@ class _Reader:
                 found[at].append(tid)
         return found
 
-    def origins(self, rows: Ints, rules: OpRules) -> list[tuple[str, str]]:
-        """For each of these calls the op that made it, and its source line or else its layers; `-` where unknown."""
+    def origins(self, rows: Ints) -> list[tuple[str, str]]:
+        """For each call the op that made it, and its source line or else its layers; `-` if unknown."""
         calls, trace = self.calls, self.trace
-        capture = CaptureFacts(trace, rules)
         thread, when = calls.thread[rows], calls.start_ns[rows]
-        _keep_around(capture, thread, when)
+        capture = self.capture.only(_open_at(trace.ranges, thread, when))
         around = ops_around(capture)
         at = around.nested.innermost(thread, when)
         stacks = Stacks(capture.trace, capture.aside)
@@ -280,19 +281,87 @@ class _Reader:
         return found
 
 
-def _long(moments: list[Ints], first: int = -_FAR_NS, last: int = _FAR_NS) -> tuple[Ints, Ints]:
-    """(begin, end) of times of at least 1 ms between moments that follow each other, from the first to the last edge."""
-    edges = np.sort(np.concatenate([[first], *moments, [last]]), kind="stable")
-    long = np.flatnonzero(edges[1:] // 2 - edges[:-1] // 2 >= _LONG_NS // 2)
-    return edges[long], edges[long + 1]
+def _is_long(moments: Ints) -> Bools:
+    """Whether at least 1 ms lies between each moment and the next. Halves, since the difference may not fit 64 bits."""
+    return np.asarray(moments[1:] // 2 - moments[:-1] // 2 >= _LONG_NS // 2)
 
 
-def _keep_around(capture: CaptureFacts, thread: Ints, when: Ints) -> None:
-    """Let only those ranges nest that are open at one of these moments of their thread."""
-    ranges, kept = capture.ranges, np.zeros(len(capture.kept), np.bool_)
+def _open_at(ranges: TraceTable, thread: Ints, when: Ints) -> Bools:
+    """Which ranges are open at one of these moments of their thread."""
+    found = np.zeros(len(ranges["label"]), np.bool_)
     for one in distinct_values(thread).tolist():
         times = np.append(np.sort(when[thread == one]), np.iinfo(np.int64).max)
         rows = np.flatnonzero(ranges["thread"] == one)
         begin = ranges["start_ns"][rows]
-        kept[rows] = times[np.searchsorted(times, begin)] <= np.maximum(ranges["end_ns"][rows], begin)
-    capture.kept &= kept
+        found[rows] = times[np.searchsorted(times, begin)] <= np.maximum(ranges["end_ns"][rows], begin)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- time of the recorder
+
+# Between two events that follow one another in a Python function - a call of another, a return - lie a few bytecodes: about a
+# microsecond with what recording the event takes. In a trace in which some functions show that and others each time many times
+# more, the difference is the recorder's, which reads the locals of a function at each event. Pauses in which an op or a call of
+# the API begins or ends are left out, long ones too, since those may be work: what is found is a lower bound.
+_C_FUNCTION = ("<built-in", "<method", "<slot wrapper")
+_EDGES = ("start_ns", "end_ns")
+_USUAL_NS = 2_000  # at most, of the pauses of functions where recording costs least
+_SLOW_NS = 5_000  # at least, of nearly all pauses of one kind to be told from what the function does itself
+_MOST_NS = 200_000  # from here on a pause may be work
+_BULK = 0.1  # quantile: what nearly all exceed
+_LEAST = 16  # pauses of one kind
+_FUNCTIONS = 3  # that have slow pauses: one alone may well compute in them
+
+
+class _Pauses(NamedTuple):
+    """thread; begin and end in ns; kind: the same for pauses of one function between events of the same kinds; function: code
+    of its name."""
+
+    thread: Ints
+    begin: Ints
+    end: Ints
+    kind: Ints
+    function: Ints
+
+
+def tracer_time(trace: Trace) -> Segments:
+    """When recording took the time of each thread. The groups are rows of the trace's threads."""
+    nothing = union(*np.zeros((3, 0), np.int64))
+    is_c = np.array([text.startswith(_C_FUNCTION) for text in trace.strings.values], np.bool_)
+    parts = [_pauses(trace, thread, is_c) for thread in distinct_values(trace.frames["thread"]).tolist()]
+    if not parts:
+        return nothing
+    pauses = _Pauses(*map(np.concatenate, zip(*parts, strict=True)))
+    used, code = np.unique(pauses.kind, return_inverse=True)
+    code, length = code.ravel(), pauses.end - pauses.begin
+    bulk, middle = quantiles(code, length, len(used), _BULK, 0.5)
+    often = np.bincount(code, minlength=len(used)) >= _LEAST
+    usual = float(middle[often].min(initial=np.inf))
+    slow = (often & (bulk >= _SLOW_NS))[code] & (length < _MOST_NS)
+    if usual > _USUAL_NS or len(distinct_values(pauses.function[slow])) < _FUNCTIONS:
+        return nothing
+    return union(pauses.thread[slow], pauses.begin[slow] + round(usual), pauses.end[slow])
+
+
+def _pauses(trace: Trace, thread: int, is_c: Bools) -> _Pauses:
+    """Times between successive events of a thread's Python functions in which nothing else was recorded."""
+    frames = trace.frames
+    rows = np.flatnonzero(frames["thread"] == thread)
+    begin, end, name = (frames[column][rows].astype(np.int64) for column in ("start_ns", "end_ns", "name"))
+    order = np.lexsort((-end, begin))
+    begin, end, name = begin[order], end[order], name[order]
+    aside = crossing(begin, end, np.zeros(len(begin), np.bool_))
+    begin, end, name = begin[~aside], end[~aside], name[~aside]
+    time = np.concatenate([begin, end])
+    event = np.concatenate([is_c[name], is_c[name] + 2])  # call or return, of a function in Python or in C
+    order = np.argsort(time, kind="stable")
+    time, event = time[order], event[order]
+    first, last = time[:-1], time[1:]
+    inside = nest(begin, end).innermost(first)
+    function = name[inside] if len(name) else inside
+    moments = [table[which][table["thread"] == thread] for table in (trace.ranges, trace.launches) for which in _EDGES]
+    others = np.sort(np.concatenate(moments))
+    alone = np.searchsorted(others, last) == np.searchsorted(others, first, "right")
+    keep = alone & (inside >= 0) & (last > first) & ~is_c[function]
+    kind = (function * 4 + event[:-1]) * 4 + event[1:]
+    return _Pauses(np.full(int(keep.sum()), thread), *(column[keep] for column in (first, last, kind, function)))

@@ -1,7 +1,7 @@
 """Rule 1: GPU activities -> the API call that launched each, and where and when to look for its ranges; its device.
 
-A kernel of a CUDA graph is launched with the graph but belongs to the ranges under which its node was recorded; each replay of
-the graph is an execution of its own. No ranges and no ops here.
+A kernel of a CUDA graph is launched with the graph but belongs to the ranges in which its node was recorded; each replay of the
+graph is an execution of its own. Knows no ranges and no ops.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct, row_type
+from pyprof.arrays.columns import distinct_rows, distinct_values, map_distinct, row_type
 from pyprof.arrays.nesting import any_order
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
@@ -18,7 +18,7 @@ from pyprof.parse.sources.trace import Table, Trace
 
 
 def take(values: Array, index: Integers) -> Ints:
-    """values[index] as int64, -1 where the index is -1."""
+    """values[index] as int64; -1 for index -1."""
     if not len(values):
         return np.full(len(index), -1, np.int64)
     taken: Ints = values.take(index).astype(np.int64, copy=False)
@@ -27,22 +27,22 @@ def take(values: Array, index: Integers) -> Ints:
 
 
 def gather(table: Table, rows: Integers, *names: str) -> list[Array]:
-    """These columns of these rows of a table."""
+    """Some columns of some rows of a table."""
     return [table[name][rows] for name in names]
 
 
 def ranks(texts: list[str]) -> Ints:
-    """A number for each text that depends on the text alone, in their order."""
+    """Rank of each text among the distinct ones, in alphabetical order."""
     return np.unique(np.array(texts, object), return_inverse=True)[1].ravel()
 
 
 @dataclass(eq=False, repr=False)
 class Launched:
-    """Rule 1: each activity (without a GPU each op) as far as it is known without any range.
+    """Rule 1: facts about each activity (without a GPU each op) that need no ranges.
 
-    launched: whether its launch is in the capture; launch_ns, launch_dur_ns, launch_thread: begin, time and thread of that (-1
-    unknown); range_thread, when: where its ranges are; replay, replay_ns: see `_replays`; in_graph: whether it ran as a node of
-    a CUDA graph; bare_node: of one whose recording is not in the capture; dur_ns: its own time.
+    launched: whether its launch is in the capture; launch_ns, launch_dur_ns, launch_thread: begin, duration and thread of the
+    launch (-1 unknown); range_thread, when: where to look for its ranges; replay, replay_ns: see `_replays`; in_graph: whether
+    it ran as a node of a CUDA graph; bare_node: as a node whose recording is not in the capture; dur_ns: its own time.
     """
 
     launched: Bools
@@ -61,16 +61,14 @@ class Launched:
         return len(self.dur_ns)
 
 
-def find_launches(trace: Trace, activities: Columns, launches: Columns) -> Launched:
-    """Rule 1 for all activities; takes their ends and all launches."""
-    launch = launch_of_activity(trace)
+def find_launches(trace: Trace, launch: Array) -> Launched:
+    """Rule 1 for all activities. launch: see `launch_of_activity`."""
+    activities, launches = trace.activities, trace.launches
     known, in_graph = launch >= 0, activities["graph_node"] >= 0
     launch_ns, thread = take(launches["start_ns"], launch), take(launches["thread"], launch).astype(np.int32)
     range_thread, when, recorded = _recorded_in_graph(trace, thread, launch_ns)
     replay, replay_ns = _replays(trace, launch)
     launch_dur_ns = np.where(known, take(launches["end_ns"], launch) - launch_ns, -1)
-    dur_ns = activities.take("end_ns").astype(np.int64) - activities["start_ns"]
-    launches.clear()
     return Launched(
         launched=known,
         launch_ns=launch_ns,
@@ -82,7 +80,7 @@ def find_launches(trace: Trace, activities: Columns, launches: Columns) -> Launc
         replay_ns=replay_ns,
         in_graph=in_graph,
         bare_node=in_graph & ~recorded,
-        dur_ns=dur_ns,
+        dur_ns=activities["end_ns"].astype(np.int64) - activities["start_ns"],
     )
 
 
@@ -117,8 +115,8 @@ def launch_of_activity(trace: Trace) -> Array:
 
 
 def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> Ints:
-    """Of these rows of launches, as indices into `code`, those that lie in no other call with the same code on the same thread,
-    ordered by (code, start, thread)."""
+    """Indices into `code` of the launches that lie in no other call with the same code on the same thread, ordered by (code,
+    start, thread). rows: of the launches."""
     order = any_order(code)
     if not (code[order][1:] == code[order][:-1]).any():
         return order
@@ -135,9 +133,9 @@ def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> 
 
 
 def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, Ints, Bools]:
-    """Where the ranges of each activity are: thread (-1 nowhere) and time; and whether that is where its node was recorded.
+    """Where to look for the ranges of each activity: thread (-1 nowhere) and time; and whether its node was recorded there.
 
-    Kernels of a CUDA graph take those at which their node was recorded, where the capture has them.
+    Kernels of a CUDA graph have the place where their node was recorded, if the capture has it.
     """
     activities, nodes = trace.activities, trace.graph_nodes
     rows = np.flatnonzero(activities["graph_node"] >= 0)
@@ -147,7 +145,7 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
     process = take(trace.threads["process"], nodes["thread"])
     tid = take(trace.threads["tid"], nodes["thread"])
     row_of: dict[tuple[int, int], int] = {}
-    # nsys writes a clone twice, as a node of its own and, a moment later, with what it was cloned from: this says more.
+    # nsys writes a clone twice, as a node of its own and, a moment later, with its origin; the latter tells more.
     for row in np.lexsort((nodes["origin"], tid, nodes["start_ns"], nodes["origin"] < 0)).tolist():
         row_of.setdefault((int(process[row]), int(nodes["node"][row])), row)
     origin = nodes["origin"].tolist()
@@ -160,7 +158,8 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
 
 
 def _first_recording(row_of: dict[tuple[int, int], int], origin: list[int], key: tuple[int, int]) -> int:
-    """Nodes are cloned when a graph is instantiated, those of child graphs more than once: back to the node recorded first."""
+    """Row of the node that was recorded first. Nodes are cloned when a graph is instantiated, those of child graphs more than
+    once."""
     row, seen = row_of.get(key, -1), set[int]()
     while row >= 0 and row not in seen:
         seen.add(row)
@@ -249,7 +248,7 @@ def _first_places(known: Ints, wanted: Ints) -> Ints:
 
 
 def _pair_code(process: Array, ids: Array, corr: Array) -> Ints:
-    """One number for a process and one of the correlation ids in `corr`, ordered as (process, id)."""
+    """One number for each pair of process and correlation id (out of `corr`), ordered as (process, id)."""
     low, high = int(corr.min(initial=0)), int(corr.max(initial=0))
     if high - low >= 1 << 40:
         distinct = distinct_values(corr)

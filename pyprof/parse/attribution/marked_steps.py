@@ -1,9 +1,9 @@
-"""The ranges of a capture -> its steps: one repetition after another of what the program does all the time.
+"""The ranges of a capture -> its steps: the repetitions of the program's main loop.
 
 Steps are of the first kind that is present: those of torch.profiler, of pyprof.step(), annotations of serving engines, the
-optimizer (its end ends a step), the user's ranges that repeat. What lies in ranges numbered as layers, or in one range that
-occurs once, is a part of a step and no step; neither are the ranges of a library around its C++ scopes. Set-up, whatever comes
-until a range named warm-up ends, holds no steps.
+optimizer (its end ends a step), user ranges that repeat. Repeats inside ranges numbered as layers, or inside one range that
+occurs once, are parts of a step and no steps; neither are the ranges of a library around its C++ scopes. Set-up, everything
+until the end of a range named warm-up, holds no steps.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.intervals import latest
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Bools, Integers, Ints
+from pyprof.engine_steps import EngineStep, form, read
 from pyprof.markers import Kind, Marker
+from pyprof.parse.attribution.ranges import NEVER, CaptureFacts
 from pyprof.parse.records.host import MarkedSteps
 from pyprof.parse.records.records import MarkedStep, Records, engine_rows
 from pyprof.parse.sources.trace import ActivityKind, Trace
@@ -35,7 +37,7 @@ _LEAST_HELD = 0.8  # of the launches between the first range and the last: what 
 
 
 class HostRanges(NamedTuple):
-    """Ranges that were closed, one row each, in order of begin. thread: row of the trace's threads; label: of its markers."""
+    """Closed ranges, one row each, in order of begin. thread: row of the trace's threads; label: of its markers."""
 
     start_ns: Ints
     end_ns: Ints
@@ -54,7 +56,6 @@ class HostRanges(NamedTuple):
         return cls(start, end, thread, label, trace.markers)
 
     def take(self, rows: Ints | Bools) -> HostRanges:
-        """These rows only."""
         return HostRanges(self.start_ns[rows], self.end_ns[rows], self.thread[rows], self.label[rows], self.markers)
 
     def outermost(self) -> HostRanges:
@@ -62,7 +63,7 @@ class HostRanges(NamedTuple):
         return self.take(self.lie_in_none())
 
     def lie_in_none(self) -> Ints:
-        """The rows of those that lie in no other of the same thread."""
+        """Rows of `outermost`."""
         order = np.lexsort((-self.end_ns, self.start_ns, self.thread))
         thread, start, end = self.thread[order], self.start_ns[order], self.end_ns[order]
         top = np.ones(len(order), np.bool_)
@@ -73,12 +74,11 @@ class HostRanges(NamedTuple):
         return len(self.start_ns)
 
     def names(self) -> list[str]:
-        """The name of each."""
         return [self.markers[label].name for label in self.label.tolist()]
 
 
 class Marks(NamedTuple):
-    """The ranges among which steps are looked for; scopes: C++ scopes of a program that runs no op of torch."""
+    """Candidates for steps; scopes: C++ scopes of a program that runs no op of torch."""
 
     steps: HostRanges
     optimizers: HostRanges
@@ -94,7 +94,6 @@ class Marks(NamedTuple):
         return cls(steps, optimizers, user, HostRanges.of(trace, (Kind.DISPATCH,), scopes))
 
     def after(self, time_ns: int) -> Marks:
-        """Ranges that begin at a time or later."""
         return Marks(*(ranges.take(ranges.start_ns >= time_ns) for ranges in self))
 
 
@@ -103,7 +102,7 @@ _Found = tuple[str, Ints, Ints, Ints] | None
 
 
 def mark_steps(records: Records, marks: Marks) -> None:
-    """Find the steps of a capture, and number the records that steps of the optimizer or of the user's ranges launched."""
+    """Find the steps of a capture, and number the records of steps that the optimizer or user ranges mark."""
     on_cpu = records["kind"] == ActivityKind.CPU
     launched = np.where(on_cpu, records["start_ns"], records["launch_ns"]).astype(np.int64)
     records.steps = steps = _find(records, marks, np.sort(launched[launched >= 0]))
@@ -137,8 +136,8 @@ def _find(records: Records, marks: Marks, launches: Ints) -> MarkedSteps:
 
 
 def _set_up_end(user: HostRanges, launches: Ints) -> int:
-    """When the last range named warm-up ended in which something was launched; the least time where there is none, or where
-    nothing was launched after it."""
+    """End of the last range named warm-up that launched something; _LEAST if there is none, or if nothing was launched after
+    it."""
     warm = user.take(np.array([_WARM_UP.search(name) is not None for name in user.names()], np.bool_))
     after = np.searchsorted(launches, warm.end_ns)
     ends = warm.end_ns[(after > np.searchsorted(launches, warm.start_ns)) & (after < len(launches))]
@@ -146,7 +145,7 @@ def _set_up_end(user: HostRanges, launches: Ints) -> int:
 
 
 def _complete(launches: Ints, begin: Ints, end: Ints) -> slice:
-    """The steps without a first or last one that launched less than half of what the others did: recording cut it short."""
+    """The steps without a first or last one that launched less than half as much as the others: recording cut it short."""
     count = np.searchsorted(launches, end) - np.searchsorted(launches, begin)
     if len(count) < 2:
         return slice(None)
@@ -156,7 +155,7 @@ def _complete(launches: Ints, begin: Ints, end: Ints) -> slice:
 
 
 def _marked(ranges: HostRanges, own: bool) -> _Found:
-    """Steps of torch.profiler, or of pyprof.step(), of the thread that marks most of them."""
+    """Steps of torch.profiler, or of pyprof.step(), on the thread that marks most of them."""
     ranges = ranges.take(np.array([ranges.markers[label].own == own for label in ranges.label.tolist()], np.bool_))
     if not len(ranges):
         return None
@@ -179,7 +178,7 @@ def _engine(steps: list[MarkedStep], after_ns: int) -> _Found:
 
 
 def _optimizer(ranges: HostRanges) -> _Found:
-    """From the end of one step of the optimizer to that of the next."""
+    """From the end of one step of the optimizer to the end of the next."""
     ranges = ranges.outermost()
     if not len(ranges):
         return None
@@ -194,7 +193,7 @@ def _optimizer(ranges: HostRanges) -> _Found:
 
 
 def _repeating(marks: Marks, launches: Ints) -> _Found:
-    """The user's ranges that repeat and together hold most of what is launched between the first and the last."""
+    """User ranges that repeat and together hold most launches between the first and the last."""
     best: tuple[float, _Found] = (0.0, None)
     for thread in distinct_values(marks.user.thread).tolist():
         mine = marks.user.take(marks.user.thread == thread)
@@ -207,8 +206,8 @@ def _repeating(marks: Marks, launches: Ints) -> _Found:
 
 
 def _periodic(ranges: HostRanges, scopes: HostRanges, launches: Ints, numbered: bool) -> tuple[float, _Found]:
-    """(share of the launches that they hold, steps) of one thread's outermost ranges of names that repeat; numbered: names that
-    differ in their numbers are one, if they say that they count steps."""
+    """(share of the launches in them, steps) of one thread's outermost ranges with names that repeat. numbered: names that
+    differ only in their numbers are one, if they say that they count steps."""
     names = ranges.names()
     if numbered:
         names = [_NUMBER.sub("N", name) if _counts_steps(name) else "" for name in names]
@@ -240,8 +239,8 @@ def _counts_steps(name: str) -> bool:
 
 
 def _are_parts(ranges: HostRanges, chosen: HostRanges) -> bool:
-    """Whether repeats of one thread all lie in ranges that are numbered as layers, or in one range that occurs once, and
-    neither their names nor its say that they are steps."""
+    """Whether repeats of one thread all lie in ranges numbered as layers, or in one range that occurs once, and neither their
+    names nor its name say that they are steps."""
     if any(_counts_steps(name) for name in set(chosen.names())):
         return False
     names = np.array(ranges.names(), object)
@@ -260,3 +259,135 @@ def _are_of_a_library(chosen: HostRanges, scopes: HostRanges) -> bool:
     """Whether each of these ranges holds C++ scopes, in a program that runs no op of torch."""
     held = np.searchsorted(scopes.start_ns, chosen.end_ns) - np.searchsorted(scopes.start_ns, chosen.start_ns)
     return len(scopes) > 0 and bool((held > 0).all())
+
+
+# ---------------------------------------------------------------------------------------------- scheduler steps of engines
+
+# Several annotations may belong to one step of a serving engine: nested on a thread, or of different forms beside each other
+# that do not contradict each other. A launch inside an annotation belongs to its step, however late the device runs it. On a
+# thread without annotations a launch belongs to the step that its process makes at that time.
+
+
+class _Annotation(NamedTuple):
+    """A range around a step. process, thread: rows of the trace's tables."""
+
+    process: int
+    start_ns: int
+    end_ns: int
+    thread: int
+    text: str
+
+
+class _OpenStep:
+    """A step to which more annotations may be added."""
+
+    def __init__(self, first: _Annotation, says: EngineStep) -> None:
+        self.process, self.begin_ns, self.end_ns = first.process, first.start_ns, first.end_ns
+        self.says, self.texts, self.forms = says, [first.text], {form(first.text)}
+        self.pieces = [first]  # those that lie in no other of their thread
+
+    def holds(self, one: _Annotation) -> bool:
+        """Whether an annotation lies in one of this step on its thread."""
+        return any(piece.thread == one.thread and one.end_ns <= piece.end_ns for piece in self.pieces)
+
+    def take(self, one: _Annotation, says: EngineStep) -> bool:
+        """Add an annotation that begins after those so far, if it belongs to this step."""
+        together, inside = self.says.merged(says), self.holds(one)
+        if not inside and (form(one.text) in self.forms or together is None):
+            return False
+        self.says = together or self.says
+        self.forms.add(form(one.text))
+        if one.text not in self.texts:
+            self.texts.append(one.text)
+        if not inside:
+            self.pieces.append(one)
+            self.end_ns = max(self.end_ns, one.end_ns)
+        return True
+
+
+def find_engine_steps(capture: CaptureFacts, thread: Integers, when: Ints) -> tuple[list[MarkedStep], Ints]:
+    """The scheduler steps of a capture by process and begin, and the index of each launch's step, -1 none. thread, when: of the
+    launches."""
+    found = _joined(_annotations(capture))
+    if not found:
+        return [], np.broadcast_to(np.int64(-1), len(thread))
+    code = np.full(len(thread), -1, np.int64)
+    pid, numbers = capture.trace.processes["pid"], dict[int, int]()
+    steps = []
+    for one in found:
+        numbers[one.process] = number = numbers.get(one.process, -1) + 1
+        steps.append(MarkedStep(int(pid[one.process]), number, one.begin_ns, one.end_ns, tuple(one.texts)))
+    owners, threads, begins, ends = (
+        np.array(column, np.int64)
+        for column in zip(
+            *((at, piece.thread, piece.start_ns, piece.end_ns) for at, one in enumerate(found) for piece in one.pieces),
+            strict=True,
+        )
+    )
+    _place(code, owners, (threads, begins, ends), thread, when)
+    # On other threads by time, where the process makes one step at a time.
+    whole = [np.array([getattr(one, name) for one in found], np.int64) for name in ("process", "begin_ns", "end_ns")]
+    alone = _alone(*whole)
+    _place(code, np.flatnonzero(alone), tuple(column[alone] for column in whole), capture.process[thread], when)
+    return steps, code
+
+
+def _annotations(capture: CaptureFacts) -> list[_Annotation]:
+    """Closed annotations by process and begin, the outer before the inner."""
+    markers = capture.trace.markers
+    marked = np.array([*(one.kind == Kind.USER and read(one.name) is not None for one in markers), False], np.bool_)
+    if not marked.any():
+        return []
+    ranges, aside = capture.ranges, capture.aside
+    rows = capture.rows_where(marked)
+    crossed = np.flatnonzero(marked[aside.label] & (aside.end < NEVER))
+    start, end, thread, label = (
+        np.concatenate([ranges[name][rows], values[crossed]]).astype(np.int64)
+        for name, values in (("start_ns", aside.start), ("end_ns", aside.end), ("thread", aside.thread), ("label", aside.label))
+    )
+    process = capture.process[thread]
+    text = [markers[code].name for code in label.tolist()]
+    return sorted(
+        map(_Annotation, process.tolist(), start.tolist(), end.tolist(), thread.tolist(), text),
+        key=lambda one: (one.process, one.start_ns, -one.end_ns, one.thread, one.text),
+    )
+
+
+def _joined(annotations: list[_Annotation]) -> list[_OpenStep]:
+    """Annotations in order of begin -> steps in order of begin."""
+    found: list[_OpenStep] = []
+    recent: list[_OpenStep] = []  # of the process: those that are not over yet, and the last
+    for one in annotations:
+        recent = [s for s in recent if s.process == one.process and (s.end_ns > one.start_ns or s is recent[-1])]
+        says = read(one.text) or EngineStep()
+        nested = [step for step in recent if step.holds(one)]
+        if not any(step.take(one, says) for step in (*nested, *reversed(recent))):
+            recent.append(_OpenStep(one, says))
+            found.append(recent[-1])
+    return found
+
+
+def _alone(process: Ints, begin: Ints, end: Ints) -> Bools:
+    """Which steps overlap no other step of their process. Steps are sorted by process and begin."""
+    overlaps = np.zeros(len(begin), np.bool_)
+    until = np.full(int(process.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    last = np.full(len(until), -1, np.int64)
+    for at, (of, start, stop) in enumerate(zip(process.tolist(), begin.tolist(), end.tolist(), strict=True)):
+        if start < until[of]:
+            overlaps[[at, last[of]]] = True
+        if stop > until[of]:
+            until[of], last[of] = stop, at
+    return ~overlaps
+
+
+def _place(code: Ints, owners: Ints, pieces: tuple[Ints, ...], who: Integers, when: Ints) -> None:
+    """Give each launch without an owner that of the last piece that began before it on the same thread (or in the same
+    process), if that is not over. pieces: thread (or process), begin and end of each."""
+    of, begin, end = pieces
+    for one in np.unique(of[of >= 0]).tolist():
+        mine = np.flatnonzero(of == one)
+        mine = mine[np.argsort(begin[mine], kind="stable")]
+        rows = np.flatnonzero((who == one) & (code < 0))
+        at = np.searchsorted(begin[mine], when[rows], "right") - 1
+        inside = (at >= 0) & (when[rows] < end[mine][at])
+        code[rows[inside]] = owners[mine[at[inside]]]

@@ -1,9 +1,9 @@
-"""Trace -> every execution of an op or annotation, nested ones too, as torch.profiler counts them: own time and time in all.
+"""Trace -> every execution of an op or annotation, nested ones too, as torch.profiler counts them: own time and total time.
 
 These are the rows that `key_averages` adds up, not the op instances of Records: `aten::linear` and the `aten::addmm` inside it
-are two. On the CPU the time is that of the range, on the device that of the activities launched inside it; memory is what was
-allocated less what was freed inside, where the capture has it. Modules and frames of Python are not executions (torch's table
-has rows for them where stacks were recorded); their time is that of the annotation around them. No formulas here.
+are two. CPU time is that of the range, device time that of the activities launched inside it; memory is the difference of what
+was allocated and freed inside, if the capture has it. Modules and Python frames are not executions (torch's table has rows for
+them where stacks were recorded); their time belongs to the annotation around them. No formulas here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy as np
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
-from pyprof.parse.attribution.attribute import ops_around
-from pyprof.parse.attribution.in_slices import locate
-from pyprof.parse.attribution.launches import find_launches
-from pyprof.parse.attribution.ops import OpsAround, nearest
-from pyprof.parse.attribution.ranges import CaptureFacts, Nested
+from pyprof.parse.attribution.launches import find_launches, launch_of_activity
+from pyprof.parse.attribution.ops import OpsAround, nearest, ops_around
+from pyprof.parse.attribution.ranges import CaptureFacts
+from pyprof.parse.attribution.slices import locate
 from pyprof.parse.sources.trace import Trace
 
 _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE, Kind.OPTIMIZER, Kind.STEP, Kind.INTERNAL)
@@ -28,10 +27,10 @@ _MODULE = "nn.Module: "  # frames of Python, which torch's table does not add up
 
 @dataclass(frozen=True)
 class Executions:
-    """One row an execution. label: code into markers and names; start_ns; time in ns and memory in bytes of its own (self_) and
-    with all inside it; kernels: activities launched in it and in nothing inside it.
+    """One row an execution. label: code into markers and names; time in ns and memory in bytes of its own (self_) and with all
+    inside it; kernels: activities launched in it and in nothing inside it.
 
-    on_device: whether anything ran on a GPU; with_memory: whether memory was recorded. Else those columns are 0.
+    on_device: whether anything ran on a GPU; with_memory: whether memory was recorded. If not, those columns are 0.
     """
 
     markers: list[Marker]
@@ -69,7 +68,7 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     on_device = len(trace.activities["kind"]) > 0
     self_device, kernels = np.zeros(size, np.int64), np.zeros(size, np.int64)
     if on_device:
-        rows = find_launches(capture.trace, capture.activities, capture.launches)
+        rows = find_launches(trace, launch_of_activity(trace))
         placed = locate(capture, around, rows.range_thread, rows.when)
         at = np.where(placed.by_time, -1, owner[placed.at])
         np.add.at(self_device, at[at >= 0], rows.dur_ns[at >= 0])
@@ -78,18 +77,22 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     of_host, of_device = np.zeros(size, np.int64), np.zeros(size, np.int64)
     for result, which in ((of_host, memory["device"] < 0), (of_device, memory["device"] >= 0)):
         np.add.at(result, mine[which & (mine >= 0)], memory["bytes"][which & (mine >= 0)])
-    totals = [_with_all_inside(nested, own)[shown] for own in (self_device, of_host, of_device)]
+    totals = np.stack([self_device, of_host, of_device])
+    for level, around_level in reversed(nested.levels):
+        for total in totals:
+            np.add.at(total, around_level, total[level])  # what is in nothing adds to the last element, of position -1
+    device, host_mem, device_mem = totals[:, shown]
     return Executions(
         trace.markers, names, around.label[shown], around.start[shown], cpu[shown], (cpu - inside)[shown],
-        totals[0], self_device[shown], kernels[shown], totals[1], of_host[shown], totals[2], of_device[shown],
+        device, self_device[shown], kernels[shown], host_mem, of_host[shown], device_mem, of_device[shown],
         on_device, len(memory["bytes"]) > 0,
     )  # fmt: skip
 
 
 def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple[Bools, Positions, Positions]:
-    """(which ranges are executions, the innermost execution around or at each range, the one around it).
+    """(which ranges are executions, the innermost execution around or at each range, the one around that).
 
-    Where an op has one op inside and that has its name too both are one, as in torch's table.
+    An op whose only inner op has its own name is one execution with it, as in torch's table.
     """
     nested, label = around.nested, around.label
     shown = np.array([*(one.kind in _SHOWN and not one.text.startswith(_MODULE) for one in markers), False], np.bool_)[label]
@@ -107,16 +110,9 @@ def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple
 
 
 def _name(marker: Marker) -> str:
-    """As torch's table has it."""
+    """Name in torch's table."""
     if marker.kind == Kind.STEP and not marker.own:
         return "ProfilerStep*"
     if marker.kind in (Kind.ENGINE, Kind.OPTIMIZER) and not marker.own:
         return marker.text.partition(", sizes = ")[0]
     return marker.name
-
-
-def _with_all_inside(nested: Nested, own: Ints) -> Ints:
-    total = own.copy()
-    for level, above in reversed(nested.levels):
-        np.add.at(total, above, total[level])  # what is in nothing adds to the last element, of position -1
-    return total

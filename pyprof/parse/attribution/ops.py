@@ -1,7 +1,7 @@
-"""Rules 3, 4 and 6: nested ranges -> the op instance and the autograd function that a kernel launched in each of them serves,
-which ops ran again inside backward, which forward range a backward one belongs to, and the numbers of op instances.
+"""Rules 3, 4 and 6: nested ranges -> the op instance and the autograd function of a kernel launched in each range, ops that run
+again inside backward, the forward range of each backward one, and the numbers of op instances.
 
-Arrays by position in `Nested` have one element more, for position -1: it is -1, and no label. No kernels here.
+Arrays by position in `Nested` have one more element, for position -1: -1, and no label. Knows no kernels.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.sorting import order_by
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
-from pyprof.parse.attribution.launches import gather, take
-from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_order
+from pyprof.parse.attribution.launches import Launched, gather, take
+from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_all, nest_order
 from pyprof.parse.sources.trace import Trace
 
 UNSETTLED = -2  # a state of recomputation: not 1; 0 or -1 depends on the whole thread
@@ -25,12 +25,13 @@ UNSETTLED = -2  # a state of recomputation: not 1; 0 or -1 depends on the whole 
 
 
 def with_none(values: Array) -> Array:
-    """Values with one element more, for position -1."""
+    """The values and -1, the value at position -1."""
     return np.append(values, values.dtype.type(-1))
 
 
 def nearest(nested: Nested, mask: Bools, reset: Bools | None = None) -> Positions:
-    """For each range itself or the innermost around it where the mask holds, -1 none; a `reset` hides what is around it."""
+    """For each range itself or the innermost one around it where the mask holds, -1 none; a `reset` hides everything around
+    it."""
     result = np.full(len(mask), -1, np.int32)  # narrow: there are many, and several columns of them
     if not mask.any():
         return Positions(np.broadcast_to(np.int32(-1), len(mask)))
@@ -43,7 +44,7 @@ def nearest(nested: Nested, mask: Bools, reset: Bools | None = None) -> Position
 
 
 def outermost(nested: Nested, mask: Bools, reset: Bools, apart: Bools | None = None) -> Positions:
-    """For each range itself or the outermost around it where the mask holds, -1 none; a `reset` begins anew and has none.
+    """For each range itself or the outermost one around it where the mask holds, -1 none; a `reset` starts anew and has none.
 
     apart: ranges that count by themselves inside one that is not apart.
     """
@@ -60,7 +61,7 @@ def outermost(nested: Nested, mask: Bools, reset: Bools, apart: Bools | None = N
 
 
 class OpsAround:
-    """What the ranges around a position are to a kernel launched there.
+    """The ranges around each position, by their role for a kernel that is launched there.
 
     label, seq, thread, start, kind: of the range itself; last_op: the innermost op; formula_root: the outermost op with a
     formula, copies apart; backward, engine, inner, optimizer: the innermost range of that kind; function: the autograd function
@@ -89,8 +90,8 @@ class OpsAround:
     def _apart(self, copy: Bools) -> Bools:
         """Rule 3: which copies are instances of their own wherever they are nested.
 
-        Not the one with which an op makes its own result, the clone that `masked_fill` fills: its formula counts that. Not the
-        copy that a copy calls; not a conversion that found the tensor as it is wanted, and called nothing.
+        Exceptions: the copy with which an op makes its own result (the clone that `masked_fill` fills), which its formula
+        counts; a copy that a copy calls; a conversion that called nothing, since the tensor had the wanted type already.
         """
         caller, converts = with_none(self.last_op[self.nested.parent]), self.labels.converts[self.label]
         works = self.labels.candidate[self.label] & ~copy
@@ -102,7 +103,8 @@ class OpsAround:
         """Rule 4: for each range the autograd function that a kernel launched in it serves.
 
         The engine sums a gradient to the size of what was broadcast (a bias) and adds gradients up after the function has
-        returned, still within its own range around it: that is work of the function too. edge: the innermost of both.
+        returned, still within its own range around it: that is work of the function too. edge: the innermost function or engine
+        range.
         """
         ran = np.full(len(edge), -1, np.int32)
         functions = np.flatnonzero(backward)[::-1]  # of several within one range of the engine the first
@@ -112,7 +114,7 @@ class OpsAround:
         return Positions(np.where(outside, ran[edge], self.backward))
 
     def context(self) -> Positions:
-        """The innermost layer, step, optimizer or range of the user's."""
+        """The innermost layer, step, optimizer or user range."""
         return nearest(self.nested, self.labels.context[self.label])
 
     def root(self, position: Positions) -> Positions:
@@ -121,27 +123,27 @@ class OpsAround:
         return Positions(np.where(formula_root >= 0, formula_root, self.last_op[position]))
 
     def owner(self, position: Positions) -> Positions:
-        """Rule 4: the op instance whose backward has the number that these ranges show, -1 where `op_after` must find it. An op
-        without a gradient shows the number of the op around it."""
+        """Rule 4: the op instance whose backward has the number of these ranges, -1 if `op_after` must find it. An op without a
+        gradient shows the number of the op around it."""
         labels = self.labels
         owning = nearest(self.nested, (labels.is_op & ~labels.constant)[self.label])
         return self.root(Positions(owning[position]))
 
     def discarded(self) -> Bools:
-        """Ops run again only for the tensors that they keep: no backward function is theirs."""
+        """Ops that run again only for the tensors that they keep: no backward function belongs to them."""
         return np.asarray((self.recomputed == 1) & ~self.reentrant)
 
     def _find_recomputed(self, any_numbers: bool) -> None:
         """Rule 4: which ranges run a forward op again inside backward, as activation checkpointing does.
 
-        Two kinds, recognised by the autograd sequence numbers that an op shows only where gradients are recorded. Reentrant: a
-        function runs the forward and then the engine inside itself (torch.utils.checkpoint with use_reentrant=True, Megatron's,
-        DeepSpeed's). Otherwise the forward runs when a function needs a tensor that was not kept, so that numbered ops come
-        first and the function's own, without numbers, after them; with create_graph=True both have numbers, and what ran is
-        unknown.
+        There are two kinds, recognised by the autograd sequence numbers, which an op shows only while gradients are recorded.
+        Reentrant: a function runs the forward and then the engine inside itself (torch.utils.checkpoint with
+        use_reentrant=True, Megatron's, DeepSpeed's). Otherwise the forward runs when a function needs a tensor that was not
+        kept: first come numbered ops, then the function's own, without numbers. With create_graph=True both have numbers, and
+        the state is unknown.
 
-        recomputed: 1 inside an op that runs forward again, 0 not, -1 unknown or outside of ops, UNSETTLED what `settled`
-        decides; reentrant: inside a function that runs the engine itself, whose backward functions belong to the ops run again;
+        recomputed: 1 inside an op that runs forward again, 0 not, -1 unknown or outside of ops, UNSETTLED if `settled` decides;
+        reentrant: inside a function that runs the engine itself, whose backward functions belong to the ops run again;
         numbered: inside a function's op and with a number of its own. any_numbers: whether the capture has any.
         """
         nested, labels, label = self.nested, self.labels, self.label
@@ -173,9 +175,17 @@ class OpsAround:
         self.reentrant, self.numbered = (around >= 0) & reentrant[around], numbered
 
 
+def ops_around(capture: CaptureFacts) -> OpsAround:
+    """Rules 2 and 3 for all ranges of a capture at once, for callers that need more than kernels."""
+    nested, crossed = nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))
+    if len(crossed):
+        capture.set_aside(crossed)
+    return OpsAround(capture, nested)
+
+
 def _state_of_items(position: Ints, function: Array, numbered: Bools, telling: Bools, reentrant: Bools) -> Array:
-    """State of each outermost op of a function; positions grow with time. What has no number between two that run again was
-    run again as well, without gradients."""
+    """State of each outermost op of a function; positions grow with time. An op without a number between two that run again was
+    run again too, without gradients."""
     size = int(function.max()) + 1
     first, last = np.full(size, np.iinfo(np.int64).max), np.full(size, -1, np.int64)
     plain = np.full(size, -1, np.int64)  # the last of the function's own ops
@@ -189,7 +199,7 @@ def _state_of_items(position: Ints, function: Array, numbered: Bools, telling: B
 
 
 def settled(state: Array, thread: Integers, constant: Bools) -> Array:
-    """States of recomputation in which nothing is UNSETTLED.
+    """States of recomputation without UNSETTLED.
 
     thread: of each state; constant: for each thread whether the numbers inside its functions never change: torch before 1.6
     printed them in any mode, and where ops record gradients they grow.
@@ -203,8 +213,8 @@ def settled(state: Array, thread: Integers, constant: Bools) -> Array:
 # ----------------------------------------------------------------------------------------- backward ranges and their forward
 
 
-class Side(NamedTuple):
-    """Forward or backward ranges: process, thread and sequence number of each, begin in ns, label."""
+class NumberedRanges(NamedTuple):
+    """Forward or backward ranges. start: ns."""
 
     process: Ints
     thread: Integers
@@ -213,16 +223,18 @@ class Side(NamedTuple):
     label: Integers
 
 
-def owners(forward: Side, backward: Side, forward_thread: Integers, markers: list[Marker]) -> tuple[Places, int, int]:
-    """Rule 4: for each backward range the last forward range of its process with its number begun before it.
+def owners(
+    forward: NumberedRanges, backward: NumberedRanges, forward_thread: Integers, markers: list[Marker]
+) -> tuple[Places, int, int]:
+    """Rule 4: for each backward range the last forward range of its process that has its number and began before it.
 
-    The numbers are counted per thread and printed as a peek at the counter: several ranges of a forward op share one number,
-    and its owner is the last and deepest of them. forward_thread: the thread that ran forward where the source records it, else
-    -1. Where several threads have such a range, the one whose op the autograd function is named after is it; where that does
-    not settle it, it is unknown.
+    Numbers are counted per thread and printed as a peek at the counter: several ranges of a forward op share one number, and
+    its owner is the last and deepest of them. forward_thread: the thread that ran forward if the source records it, else -1. If
+    several threads have such a range, the owner is the one whose op gave the autograd function its name; if that does not
+    settle it, it is unknown.
 
-    Returns the index of each one's forward range (-1 none), how many had owners on several threads that nothing distinguishes,
-    and how many had none at all.
+    Returns the index of the forward range of each (-1 none), the number of ranges with undecided owners on several threads, and
+    the number of ranges without any owner.
     """
     owner = np.full(len(backward.seq), -1, np.int64)
     if not len(forward.seq) or not len(backward.seq):
@@ -252,10 +264,11 @@ def owners(forward: Side, backward: Side, forward_thread: Integers, markers: lis
 
 
 def op_after(capture: CaptureFacts, rows: Rows) -> Rows:
-    """Rule 4: for each range of an op without a gradient and with none around it the op that its number is of, -1 unknown.
+    """Rule 4: for each range of an op without a gradient and with no op around it the op that its number belongs to, -1
+    unknown.
 
     Ops of libraries may show no number (FBGEMM's look-ups): it is the first op after the range on its thread, in no other, if
-    that begins before any op with the next number. One of a library itself may hold weights that are none of its arguments.
+    that begins before any op with the next number. An op of a library itself may hold weights that are none of its arguments.
     """
     ranges = capture.ranges
     result = np.full(len(rows), -1, np.int64)
@@ -270,7 +283,7 @@ def op_after(capture: CaptureFacts, rows: Rows) -> Rows:
 
 
 def _op_after_on(capture: CaptureFacts, thread: int, start_ns: Ints) -> Array:
-    """The same for the begins of some ranges of one thread."""
+    """`op_after` for the begins of some ranges of one thread."""
     ranges, labels = capture.ranges, capture.labels
     own = capture.rows_where(labels.kind == Kind.DISPATCH, ranges["thread"] == thread)
     own = Rows(own[nest_order(capture.trace, own)])
@@ -284,7 +297,7 @@ def _op_after_on(capture: CaptureFacts, thread: int, start_ns: Ints) -> Array:
 
 
 def _first_from(places: Array, since: Ints, none: int) -> Ints:
-    """The first of ascending places that is not before each of these, or none."""
+    """For each element of `since` the first of the ascending places that is >= it, else `none`."""
     at = np.searchsorted(places, since)
     found = np.full(len(since), none, np.int64)
     there = at < len(places)
@@ -304,8 +317,8 @@ def _last_before(group: Ints, start: Ints, wanted_group: Ints, before: Ints) -> 
 
 
 def _settle_ties(owner: Ints, of: Ints, found: Ints, label: tuple[Integers, Integers], markers: list[Marker]) -> int:
-    """Of several candidates take the one whose op the function is named after, into `owner`; how many stay undecided. label: of
-    forward and backward ranges."""
+    """Choose among several candidates the one whose op gave the function its name, and put it into `owner`. Returns how many
+    stay undecided. label: of forward and backward ranges."""
     ties = 0
     order = np.argsort(of, kind="stable")
     several, begin, counts = np.unique(of[order], return_index=True, return_counts=True)
@@ -328,7 +341,7 @@ def _op_name(marker: Marker) -> str:
 
 
 class OpTable(NamedTuple):
-    """The ranges of op instances in order of begin, the outer first: ns, thread and label; one element more, for place -1."""
+    """The ranges of op instances in order of begin, the outer first, with one more element for place -1. start: ns."""
 
     start: Ints
     thread: Array
@@ -344,9 +357,9 @@ class KernelOps(NamedTuple):
 
 
 def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) -> KernelOps:
-    """The distinct ranges among those of kernels' own ops and of their forward ops, and the place of each of both.
+    """The distinct ranges of kernels' own ops and of their forward ops, and the places of both.
 
-    retyped: ranges whose label is to be another one than their own, and that label.
+    retyped: ranges that get another label than their own, and that label.
     """
     place_of = np.full(len(trace.ranges["label"]) + 1, -1, np.int32)
     place_of[op] = place_of[forward] = 0
@@ -362,30 +375,22 @@ def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) 
     return KernelOps(OpTable(*map(with_none, columns)), Places(place_of[op]), Places(place_of[forward]))
 
 
-class Replays(NamedTuple):
-    """Of each kernel the execution of a CUDA graph that it is part of (-1 none), and when that and the kernel began, in ns."""
-
-    replay: Ints
-    replay_ns: Ints
-    start_ns: Ints
-
-
-def instances(capture: CaptureFacts, ops: KernelOps, replays: Replays) -> tuple[Ints, Ints]:
+def instances(capture: CaptureFacts, ops: KernelOps, launches: Launched) -> tuple[Ints, Ints]:
     """Rule 6: the numbers of the op instances of kernels and of their forward ops, in order of begin.
 
-    Of those that began together on one thread the outer comes first. Each replay of a CUDA graph is an instance of its own.
+    If two begin together on one thread, the outer comes first. Each replay of a CUDA graph is an instance of its own.
     """
-    replay, (table, op, forward) = replays.replay, ops
+    replay, (table, op, forward) = launches.replay, ops
     inverse: list[Integers] = [op, forward]
     place: Array = np.arange(len(table.start) - 1)
     turn, begin = np.zeros(len(place), np.int8), table.start[:-1]
     if (replay >= 0).any():
         both = np.concatenate([op, forward])
-        ran = np.concatenate([replay, _forward_replay(op, forward, replays)])
+        ran = np.concatenate([replay, _forward_replay(op, forward, launches, capture.trace.activities["start_ns"])])
         (place, turn), _, number = distinct_rows(both, np.where(both >= 0, ran, -1))
         inverse = np.split(number, 2)
         begin_of = np.full(int(replay.max()) + 1, -1, np.int64)
-        begin_of[replay[replay >= 0]] = replays.replay_ns[replay >= 0]
+        begin_of[replay[replay >= 0]] = launches.replay_ns[replay >= 0]
         begin = np.where(turn >= 0, begin_of[turn], table.start[place])
 
     def ties(at: Array) -> list[Array]:
@@ -400,14 +405,13 @@ def instances(capture: CaptureFacts, ops: KernelOps, replays: Replays) -> tuple[
     return result[inverse[0]], result[inverse[1]]
 
 
-def _forward_replay(op: Places, forward: Places, replays: Replays) -> Ints:
-    """Of a forward op that CUDA graphs ran several times, the last replay begun before each backward kernel.
+def _forward_replay(op: Places, forward: Places, launches: Launched, start_ns: Ints) -> Ints:
+    """For a forward op that CUDA graphs ran several times, the last replay begun before each backward kernel.
 
-    A forward op without kernels has no replays: those of the backward kernel are taken.
+    A forward op without kernels has no replays: the backward kernel's are taken.
     """
-    replay, replay_ns, start_ns = replays
-    own = op >= 0
-    executions = distinct_rows(op[own], replay_ns[own], replay[own]).columns
+    replay, own = launches.replay, op >= 0
+    executions = distinct_rows(op[own], launches.replay_ns[own], replay[own]).columns
     times = distinct_values(executions[1])
     known = executions[0] * (len(times) + 1) + np.searchsorted(times, executions[1]) + 1
     wanted = forward.astype(np.int64) * (len(times) + 1) + np.searchsorted(times, start_ns, "right")

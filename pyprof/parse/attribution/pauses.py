@@ -1,6 +1,6 @@
 """The tables of a capture -> what a thread did in a pause before a launch, and when a process began a step.
 
-Records know what ran and when it was launched; the ranges of the host's threads are in the capture alone.
+Records hold kernels and their launches; only the capture has the ranges of the host's threads.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import spans
-from pyprof.arrays.types import Ints
+from pyprof.arrays.types import Array, Ints
 from pyprof.markers import Kind
-from pyprof.parse.attribution.launches import launch_of_activity, take
+from pyprof.parse.attribution.launches import take
 from pyprof.parse.records.host import Doing
 from pyprof.parse.sources.trace import Trace
 
@@ -26,9 +26,12 @@ _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.OPT
 
 
 def doing(trace: Trace, pid: Ints, tid: Ints, begin: Ints, end: Ints) -> list[str]:
-    """For each pause, in which the next launch of this thread was awaited, what this thread was in for at least half of it, or
-    if nothing is known of it the main thread of its process: `(data loading)`, else the innermost range, `(Python)` where only
-    a step was open; '' nothing recorded. Pauses of a thread do not overlap."""
+    """The occupation of a thread in each pause before its next launch: `(data loading)`, else the innermost range, `(Python)`
+    if only a step was open; '' unknown.
+
+    A range counts if it covers half of the pause. If the thread has none, the main thread of its process is asked. Pauses of a
+    thread do not overlap.
+    """
     found = np.full(len(begin), "", object)
     ranges, threads = trace.ranges, trace.threads
     long = ranges["end_ns"] - ranges["start_ns"] >= (end - begin).min() // 2
@@ -45,7 +48,7 @@ def doing(trace: Trace, pid: Ints, tid: Ints, begin: Ints, end: Ints) -> list[st
 
 
 def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[int, str]]:
-    """(pause, name of the range that says most about it); rows: of ranges; pauses in order."""
+    """(index of a pause, name of the range that tells most about it). rows: of ranges; pauses are in order."""
     start, stop = trace.ranges["start_ns"][rows], trace.ranges["end_ns"][rows]
     low, high = np.searchsorted(end, start, "right"), np.searchsorted(begin, stop, "left")
     count = np.maximum(high - low, 0)
@@ -59,20 +62,16 @@ def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[in
     worth = {code: 2 if m.kind == Kind.STEP else 0 if _LOADER.search(m.name) else 1 for code, m in markers.items()}
     order = np.lexsort(((stop - start)[which], [worth[code] for code in label.tolist()], pause))
     best = order[np.flatnonzero(np.diff(pause[order], prepend=-1))]
-    return [(int(pause[at]), _named(markers[int(label[at])].kind, markers[int(label[at])].name)) for at in best.tolist()]
-
-
-def _named(kind: Kind, name: str) -> str:
-    if kind == Kind.STEP:
-        return PYTHON
-    if _LOADER.search(name):
-        return LOADING
-    return _NUMBER.sub("", name) or name if kind == Kind.USER else name
+    names = {}
+    for code, marker in markers.items():
+        name = _NUMBER.sub("", marker.name) or marker.name if marker.kind == Kind.USER else marker.name
+        names[code] = PYTHON if marker.kind == Kind.STEP else LOADING if _LOADER.search(marker.name) else name
+    return list(zip(pause[best].tolist(), map(names.__getitem__, label[best].tolist()), strict=True))
 
 
 def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
-    """When this process began a step, -1 unknown. step -1: the first thing that it did at all, unless something ran before the
-    first activity that is looked at, which began at `first`."""
+    """When this process began a step, -1 unknown. step -1: when it did anything at all, but unknown if something ran before
+    `first`, the begin of the first activity in question."""
     threads = np.flatnonzero(trace.processes["pid"][trace.threads["process"]] == pid)
     if step >= 0:
         labels = [code for code, marker in enumerate(trace.markers) if marker.step == step]
@@ -86,16 +85,16 @@ def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
     return min((int(values.min()) for values in starts if len(values)), default=-1)
 
 
-def named_pauses(trace: Trace) -> list[Doing]:
-    """Names of what launching threads did before launches that came at least LONG_NS after their device had run dry; of
-    captures of several devices or with communication, since ranks are compared by it."""
+def named_pauses(trace: Trace, launch: Array) -> list[Doing]:
+    """Activities of launching threads before launches that came at least LONG_NS after their device had run dry. Only for
+    captures with several devices or communication, where ranks are compared. launch: see `launch_of_activity`."""
     activities, launches = trace.activities, trace.launches
-    process, start = activities["process"].astype(np.int64), activities["start_ns"].astype(np.int64)
-    (_, devices), _, unit = distinct_rows(process, activities["device"])
-    used = [trace.strings[code] for code in np.unique(activities["name"]).tolist() if code >= 0]
-    if len(devices) < 2 and not any(map(_COMMUNICATES.search, used)):
+    start = activities["start_ns"].astype(np.int64)
+    units, _, unit = distinct_rows(activities["process"], activities["device"])
+    used = np.zeros(len(trace.strings) + 1, np.bool_)
+    used[activities["name"]] = True
+    if units.shape[1] < 2 and not any(_COMMUNICATES.search(trace.strings[code]) for code in np.flatnonzero(used[:-1]).tolist()):
         return []
-    launch = launch_of_activity(trace)
     begun, thread = take(launches["start_ns"], launch), take(launches["thread"], launch)
     order = np.lexsort((start, unit))
     first = np.append(True, np.diff(unit[order]) != 0)
@@ -119,7 +118,7 @@ def named_pauses(trace: Trace) -> list[Doing]:
 
 
 def begins_of_steps(trace: Trace) -> list[tuple[int, int, int]]:
-    """(process id, number of a step, when it began there) of each step; number -1: when the process began anything."""
+    """(process id, number of a step, its begin there) of each step; number -1: begin of the process's first range or launch."""
     of_thread = trace.processes["pid"][trace.threads["process"]].astype(np.int64)
     ranges, launches = trace.ranges, trace.launches
     step = np.array([*(-1 if one.step is None else one.step for one in trace.markers), -1], np.int64)[ranges["label"]]

@@ -1,9 +1,8 @@
-"""Rule 5: ops, optimizers, ranges of the user and names of kernels -> phase and direction of each row; -1 where nothing says.
+"""Rule 5: ops, optimizers, user ranges and kernel names -> phase and direction of each row, -1 unknown.
 
-What an op or an autograd function ran is known from these. The phase of a kernel without an op is what its own name says, if
-that is backward (`split_embedding_backward_…`), that of the innermost range of the user that is named after one (`Forward`,
-`bwd`), that of the kernels around it on its thread, or that of its name on other rows, the first that is known. No files and no
-formulas.
+Kernels with an op or autograd function take the phase of that. For a kernel without an op the first known of these counts: its
+own name, if that is backward (`split_embedding_backward_...`); the innermost user range named after a phase (`Forward`, `bwd`);
+the phase of the kernels around it on its thread; the phase of other kernels of its name. No files and no formulas.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns
 from pyprof.arrays.sorting import order_by, same_as_before
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware.kernels import is_of
 from pyprof.opcall import OpCall
+from pyprof.parse.attribution.launches import Launched, take
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.slices import KernelRanges
 from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
@@ -44,44 +43,56 @@ _BACKWARD_RANGES = frozenset({"torch.distributed.ddp.reducer::copy_bucket_to_gra
 
 @dataclass(eq=False, repr=False)
 class Evidence:
-    """What says the phase of each row: label of its op (-1 none), the ranges around it, whether it is backward, the thread of
-    its launch, whether it ran in a CUDA graph."""
+    """All that tells the phase of a row. op: label of its op, -1 none; kernels: the ranges around it; kind, name: of the
+    activity; stacks: the distinct ones."""
 
     op: Array
     kernels: KernelRanges
     is_backward: Bools
-    launch_thread: Array
-    in_graph: Bools
+    launches: Launched
+    step: Array
+    kind: Array
+    name: Array
+    stacks: list[Stack]
 
 
-def find_phases(capture: CaptureFacts, says: Evidence, columns: Columns, stacks: list[Stack]) -> dict[str, int]:
-    """Put phase, dir and phase_inferred into columns; returns how many rows' phase is known from the name of their kernel
-    alone."""
-    kind, name, strings = columns["kind"], columns["name"], capture.trace.strings
-    phase = _said(capture, says, stacks)
+@dataclass(eq=False, repr=False)
+class Phases:
+    """Codes of each row into PHASES and DIRECTIONS, -1 unknown; inferred: whether only the kernel's name tells the phase."""
+
+    phase: Array
+    direction: Array
+    inferred: Bools
+
+
+def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
+    """Phase and direction of each row."""
+    kind, name, strings = says.kind, says.name, capture.trace.strings
+    phase = _said(capture, says)
     inferred = np.zeros(len(kind), np.bool_)
     bare = np.flatnonzero(phase < 0)
     if len(bare):
-        phase[bare] = np.array([*map(_phase_of_stack, stacks), -1], np.int8)[says.kernels.stack[bare]]
+        of_stack = np.full(len(says.stacks) + 1, -1, np.int8)  # the phase that the innermost range named after one says
+        for code, stack in enumerate(says.stacks):
+            of_stack[code] = next((one for text in reversed(stack.ranges) if (one := phase_of_range(text)) >= 0), -1)
+        phase[bare] = of_stack[says.kernels.stack[bare]]
         named = texts_where(strings, name[bare], lambda text: re.search(_BACKWARD_KERNEL, text) is not None)[name[bare]]
         inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL) & (phase[bare] != BACKWARD)
         phase[bare[inferred[bare]]] = BACKWARD
-        _fill_between(capture, says, columns, phase)
-        _fill_by_name(columns, phase, inferred)
-    forward = np.int8(DIRECTIONS.index("fprop"))  # of the first two phases the codes are those of directions
-    columns["dir"] = np.where(phase == OPTIMIZER, forward, phase)
+        _fill_between(capture, says, phase)
+        _fill_by_name(says, phase, inferred)
+    # The codes of the first two phases are those of directions.
+    direction = np.where(phase == OPTIMIZER, np.int8(DIRECTIONS.index("fprop")), phase)
     phase[texts_where(strings, name, lambda text: is_of(text, _COMMUNICATION))[name]] = COMMUNICATION
     # Of gloo there are ops and no kernels.
     phase[(kind == ActivityKind.CPU) & _in_ops(capture, says, lambda call: call.module == "c10d")] = COMMUNICATION
     phase[np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
-    columns["phase"] = phase
-    columns["phase_inferred"] = np.where(inferred, np.int8(1), np.int8(-1))
-    return {"kernels whose phase is inferred from their name": int(inferred.sum())}
+    return Phases(phase, direction, inferred)
 
 
-def _said(capture: CaptureFacts, says: Evidence, stacks: list[Stack]) -> Array:
-    """What the ops, functions and ranges around each row say."""
-    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in stacks), False])
+def _said(capture: CaptureFacts, says: Evidence) -> Array:
+    """Phases by the ops, functions and ranges around each row."""
+    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in says.stacks), False])
     phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
     backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
     phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
@@ -91,25 +102,20 @@ def _said(capture: CaptureFacts, says: Evidence, stacks: list[Stack]) -> Array:
 
 
 def phase_of_range(name: str) -> int:
-    """The phase that a range of the user is named after, -1 none: `Backward`, `train/fwd_pass`, but not `forward_backward`."""
+    """The phase that a user range is named after, -1 none: `Backward`, `train/fwd_pass`, but not `forward_backward`."""
     found = {_WORDS[word] for text in re.findall(_WORD, name) if (word := text.lower()) in _WORDS}
     return found.pop() if len(found) == 1 else -1
 
 
-def _phase_of_stack(stack: Stack) -> int:
-    """That of the innermost range named after one."""
-    return next((phase for text in reversed(stack.ranges) if (phase := phase_of_range(text)) >= 0), -1)
-
-
 def _in_ops(capture: CaptureFacts, says: Evidence, holds: Callable[[OpCall], bool]) -> Bools:
-    """Which rows ran in an op of which something holds, or whose innermost op is one."""
+    """Which rows ran in an op for which `holds` is true, or have such an innermost op."""
     calls = (marker.call for marker in capture.trace.markers)
     found = np.array([*(call is not None and holds(call) for call in calls), False], np.bool_)
     return np.asarray(found[says.op] | found[says.kernels.inner])
 
 
 def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) -> Bools:
-    """Of each string whether it is the name of a row and something holds of it; one more, for code -1."""
+    """For each string whether it is the name of a row and `holds` is true for it; one more element, for code -1."""
     found = np.zeros(len(strings) + 1, np.bool_)
     found[names] = True
     for code in np.flatnonzero(found[:-1]).tolist():
@@ -118,26 +124,27 @@ def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) ->
     return found
 
 
-def _fill_between(capture: CaptureFacts, says: Evidence, columns: Columns, phase: Array) -> None:
-    """A row whose phase is unknown is forward where those launched last before it and first after it in its process are, and
-    no other thread launched anything between these, nor did a step end. A CUDA graph, whose kernels have one launch in common,
-    may hold a whole step: nothing next to it says what that is, nor does it of what is next to it."""
-    process = np.where(says.launch_thread >= 0, capture.process[says.launch_thread], -1)
+def _fill_between(capture: CaptureFacts, says: Evidence, phase: Array) -> None:
+    """Mark a row without a phase as forward if the rows launched last before it and first after it in its process are forward,
+    no other thread launched anything between these, and no step ended. Next to a CUDA graph nothing is concluded: its kernels
+    share one launch, and it may hold a whole step."""
+    thread = says.launches.launch_thread
+    process, tid = np.where(thread >= 0, capture.process[thread], -1), take(capture.trace.threads["tid"], thread)
     for number in range(int(capture.process.max(initial=-1)) + 1):
         launched = np.flatnonzero(process == number)
         if (phase[launched] < 0).any():
-            _fill_between_of(says, columns, launched, phase)
+            _fill_between_of(says, tid[launched], launched, phase)
 
 
-def _fill_between_of(says: Evidence, columns: Columns, launched: Ints, phase: Array) -> None:
-    """The same for the rows of one process."""
-    own, when, tid = phase[launched], columns["launch_ns"][launched], columns["tid"][launched]
+def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) -> None:
+    """`_fill_between` for the rows of one process. tid: of each."""
+    own, when = phase[launched], says.launches.launch_ns[launched]
     place = order_by(when, lambda at: (tid[at], own[at]))  # by values alone, so that no order of the file shows
-    order, step = launched[place], columns["step"]
+    order = launched[place]
     rest = ~same_as_before(tid, place)
     same = same_as_before(when, place) & ~rest
-    rest |= ~same_as_before(step, order)
-    graph = says.in_graph[order] | (columns["kind"][order] == ActivityKind.GRAPH)
+    rest |= ~same_as_before(says.step, order)
+    graph = says.launches.in_graph[order] | (says.kind[order] == ActivityKind.GRAPH)
     graph[1:] |= same
     graph[:-1] |= same
     known = (phase[order] >= 0) | graph
@@ -156,9 +163,9 @@ def _fill_between_of(says: Evidence, columns: Columns, launched: Ints, phase: Ar
     phase[order[np.cumsum(edges[:-1], dtype=np.int8) > 0]] = FORWARD
 
 
-def _fill_by_name(columns: Columns, phase: Array, inferred: Bools) -> None:
-    """A kernel whose phase is unknown has that of the other kernels of its name, where these have one."""
-    kernel, name = columns["kind"] == ActivityKind.KERNEL, columns["name"]
+def _fill_by_name(says: Evidence, phase: Array, inferred: Bools) -> None:
+    """Give a kernel without a phase that of the other kernels of its name, if they all agree."""
+    kernel, name = says.kind == ActivityKind.KERNEL, says.name
     seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
     known = kernel & (phase >= 0) & ~inferred
     seen[phase[known], name[known]] = True

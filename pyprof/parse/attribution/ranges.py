@@ -1,25 +1,26 @@
-"""Rule 2, the part that needs no kernels: a Trace's ranges -> which nest, which are set aside, what each label means.
+"""Rule 2, the part without kernels: a Trace's ranges -> which nest, which are set aside, and the meaning of each label.
 
 Ranges that were never closed are set aside before nesting, those that cross others while nesting: ops among them name nothing;
-layers, steps, optimizers and the user's own stay as context. What only the whole capture shows is in `CaptureFacts`.
+layers, steps, optimizers and user ranges stay as context. Facts that need the whole capture are in `CaptureFacts`.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, distinct_values, row_type
+from pyprof.arrays.columns import distinct_values, row_type
 from pyprof.arrays.nesting import Forest, any_order, by_thread, crossing, nest, sort_ranges
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
-from pyprof.opcall import CONVERSIONS, OpCall, OpRules
+from pyprof.opcall import CONVERSIONS, OpRules
 from pyprof.parse.attribution.launches import gather, ranks
-from pyprof.parse.sources.trace import Trace
+from pyprof.parse.sources.trace import Table, Trace
 
 NEVER = np.iinfo(np.int64).max  # the end of a range that was never closed
 CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
@@ -40,7 +41,7 @@ _FACTORIES = frozenset(
 
 
 class LabelFacts(NamedTuple):
-    """For each label (distinct range text) what kind of range it is; one element more for label -1, which means nothing."""
+    """For each label (distinct range text) the kind of its ranges; one more element, for label -1."""
 
     kind: npt.NDArray[np.int8]
     is_op: Bools  # may name the op of a kernel
@@ -73,10 +74,14 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         if call is not None and name:
             copy, factory, converts = rules.is_copy(name), name in _FACTORIES, name in CONVERSIONS
             bare_cast = name in _CASTS and any(tensor.dtype is None for tensor in call.tensors)
-            constant = factory or _of_integers(call)
+            dtypes = [lookup(tensor.dtype) for tensor in call.tensors]
+            integers = bool(dtypes) and all(one is not None and one.kind not in ("float", "complex") for one in dtypes)
+            constant = factory or integers
             structural = rules.is_structural(name)
             known = rules.known(name) and not structural and not rules.gives_way(call)
-            asks, telling = rules.asks(name), call.described and (not structural or _is_stack(call))
+            # A view of a tensor of three dimensions may be all that tells the weights of experts.
+            is_stack = any(len(tensor.shape) == 3 for tensor in call.tensors[:1])
+            asks, telling = rules.asks(name), call.described and (not structural or is_stack)
         kinds.append(int(marker.kind))
         names.append(codes.setdefault(name, len(codes)) if marker.kind == Kind.DISPATCH else -1)
         functions = (_CHECKPOINT in marker.name, _COMPILED in marker.name)
@@ -109,25 +114,14 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
     )
 
 
-def _is_stack(call: OpCall) -> bool:
-    """Whether the first tensor of a call has three dimensions: a view of it may be all that tells the weights of experts."""
-    return any(len(tensor.shape) == 3 for tensor in call.tensors[:1])
-
-
-def _of_integers(call: OpCall) -> bool:
-    """Whether all tensors that an op takes are of integers, which have no gradient."""
-    found = [lookup(tensor.dtype) for tensor in call.tensors]
-    return bool(found) and all(dtype is not None and dtype.kind not in ("float", "complex") for dtype in found)
-
-
 # ---------------------------------------------------------------------------------------------- nesting
 
 
 class Nested(NamedTuple):
     """Ranges of all threads; position p is row `row[p]` of the trace's ranges.
 
-    start: ns; parent: position of the enclosing range, -1 none; levels: at each depth, outermost first, the positions there
-    and their parents (in 64 bits: numpy looks up by narrower ones at a third of the speed); forests: of each thread, with the
+    start: ns; parent: position of the enclosing range, -1 none; levels: at each depth, outermost first, the positions there and
+    their parents (in 64 bits: numpy looks up by narrower ones at a third of the speed); forests: of each thread, with the
     position of its first range.
     """
 
@@ -151,7 +145,7 @@ class Nested(NamedTuple):
 
 
 def nest_all(trace: Trace, labels: LabelFacts, rows: Rows) -> tuple[Nested, Rows]:
-    """Nest these ranges on every thread: what nests, and the rows of those that were set aside since they cross others."""
+    """Nest these ranges on every thread. Returns the nesting, and the rows that were set aside since they cross others."""
     none = np.empty(0, np.int64)
     forests: dict[int, tuple[Forest, int]] = {}
     inside, aside, starts = [], [], []
@@ -179,7 +173,7 @@ def nest_all(trace: Trace, labels: LabelFacts, rows: Rows) -> tuple[Nested, Rows
 
 
 def _nest_thread(trace: Trace, labels: LabelFacts, rows: Array) -> tuple[Array, Forest, Array]:
-    """Rows of one thread -> those that nest in order of begin, their forest, and those set aside."""
+    """Rows of one thread -> the rows that nest in order of begin, their forest, and the rows set aside."""
     rows = rows[nest_order(trace, Rows(rows))]
     start, end, label, free = gather(trace.ranges, rows, "start_ns", "end_ns", "label", "free")
     end = np.maximum(end, start)
@@ -193,13 +187,13 @@ def _nest_thread(trace: Trace, labels: LabelFacts, rows: Array) -> tuple[Array, 
 
 
 def nest_order(trace: Trace, rows: Rows) -> Array:
-    """The order of ranges in which the outer of one thread come before the inner, whatever their order in the file."""
+    """An order of ranges in which an outer range of a thread comes before its inner ones, independent of the file's order."""
     start, end = gather(trace.ranges, rows, "start_ns", "end_ns")
     return sort_ranges(start, np.maximum(end, start), lambda at: _ties(trace, rows[at]))
 
 
 def _ties(trace: Trace, rows: Array) -> list[Array]:
-    """What orders ranges with one begin and one end, outer first."""
+    """Keys that order ranges with equal begin and end, outer first."""
     ranges = trace.ranges
     labels, label = np.unique(ranges["label"][rows], return_inverse=True)
     texts = []
@@ -218,7 +212,7 @@ def _joined(parts: list[Array]) -> Array:
 
 
 def leaked(trace: Trace) -> Bools:
-    """Which ranges were never closed: no end, or an end that is the session's."""
+    """Which ranges were never closed: without an end, or with that of the session."""
     ranges = trace.ranges
     end, open_ = ranges["end_ns"], ranges["open"]
     if trace.session_end_ns >= 0:
@@ -233,8 +227,7 @@ def leaked(trace: Trace) -> Bools:
 
 
 class SetAside(NamedTuple):
-    """Context ranges that nest with nothing, in order of begin. start, end: ns, NEVER where never closed; thread, label,
-    domain, src as in `ranges`."""
+    """Context ranges that do not nest, in order of begin. start, end: ns, NEVER if never closed; the rest as in `ranges`."""
 
     start: Ints
     end: Ints
@@ -259,19 +252,16 @@ class SetAside(NamedTuple):
 
 
 class CaptureFacts:
-    """What only the whole capture shows.
+    """Facts that need the whole capture.
 
-    trace: with tables of its own, `activities`, `launches` and `ranges`, from which columns are taken; labels: what each label
-    means; kept: which rows of ranges nest, as far as is known; aside: the context ranges that do not; any_numbers: whether any
-    op shows a sequence number; process: of each thread, main: the main thread of each process (both -1 unknown, and for -1).
+    trace: a copy whose tables `attribute` empties when no later rule reads them; labels: the meaning of each label; kept: which
+    rows of ranges nest, as far as is known; aside: the context ranges that do not; any_numbers: whether any op shows a sequence
+    number; process: of each thread; main: main thread of each process. Both are -1 if unknown, and end with an element for -1.
     """
 
     def __init__(self, trace: Trace, rules: OpRules) -> None:
-        self.activities, self.launches, self.ranges = map(Columns, (trace.activities, trace.launches, trace.ranges))
-        self.trace = replace(trace, activities=self.activities, launches=self.launches, ranges=self.ranges)
-        self.rules, self.labels = rules, facts_of_labels(trace.markers, rules)
-        never = leaked(self.trace)
-        self.ranges.take("open")  # in `never` now
+        self.trace, self.rules, self.labels = replace(trace), rules, facts_of_labels(trace.markers, rules)
+        never = leaked(trace)
         rows = np.flatnonzero(never)
         self._leaked = rows[self.labels.context[self.ranges["label"][rows]]]
         self.kept: Bools = np.logical_not(never, out=never)
@@ -284,10 +274,15 @@ class CaptureFacts:
         self.main[-1] = -1
         self.set_aside(Rows(self._leaked[:0]))
 
-    def __getstate__(self) -> dict[str, object]:
-        """For a process that attributes slices: without the activities, of which these have columns of their own."""
-        bare = Columns()
-        return vars(self) | {"activities": bare, "trace": replace(self.trace, activities=bare)}
+    @property
+    def ranges(self) -> Table:
+        return self.trace.ranges
+
+    def only(self, mask: Bools) -> CaptureFacts:
+        """A copy of the capture in which only ranges in the mask nest."""
+        found = copy(self)
+        found.kept = self.kept & mask
+        return found
 
     def set_aside(self, crossed: Rows) -> None:
         """Take out ranges that cross others."""
@@ -301,7 +296,7 @@ class CaptureFacts:
         self._read_numbers()
 
     def _read_numbers(self) -> None:
-        """Sequence numbers: whether ops show any, and when the first autograd function with each began."""
+        """Find out whether ops show sequence numbers, and when the first autograd function with each number began."""
         seq, start = self.ranges["seq"], self.ranges["start_ns"]
         dispatched, backward = self.labels.kind == Kind.DISPATCH, self.labels.backward
         numbered = self.rows_where(dispatched | backward, seq >= 0)
@@ -313,25 +308,25 @@ class CaptureFacts:
         np.minimum.at(self._first, place, start[rows])
 
     def rows_where(self, of_label: Bools, also: Bools | None = None) -> Rows:
-        """The rows of ranges that nest and whose label has a property, ascending; also: another mask of rows."""
+        """Rows of ranges that nest and whose label has a property, ascending; also: another mask of rows."""
         mask = of_label[self.ranges["label"]] & self.kept
         if also is not None:
             mask &= also
         return Rows(np.flatnonzero(mask).astype(row_type(len(mask))))
 
     def first_backward(self, seq: Ints) -> Ints:
-        """When the first autograd function with each number began, NEVER where there is none."""
+        """When the first autograd function with each number began, NEVER if there is none."""
         if not len(self._numbers):
             return np.full(len(seq), NEVER)
         at = np.searchsorted(self._numbers, seq)
         return np.where(self._numbers[np.minimum(at, len(self._numbers) - 1)] == seq, self._first[at], NEVER)
 
     def aside_at(self, kind: Kind, thread: Integers, when: Ints, *, leaks: bool = True) -> Ints:
-        """The label of the range of a kind that is set aside and open then on the thread, -1 none; leaks: whether those count
-        that were never closed.
+        """Label of the range of a kind that is set aside and open on the thread at that time, -1 none. leaks: whether ranges
+        that were never closed count.
 
-        The next range of the kind ends one that was never closed: the last step of a capture lasts to the end, a step that an
-        exception left does not.
+        The next range of the kind ends one that was never closed: the last step of a capture lasts to the end, but not a step
+        that an exception left.
         """
         aside, ranges = self.aside, self.ranges
         result = np.full(len(thread), -1, np.int64)
@@ -351,8 +346,8 @@ class CaptureFacts:
         return result
 
     def steps(self, thread: Integers, when: Ints) -> Array:
-        """The training step in which something was launched, -1 none: that of the step range around the launch, else that of
-        the one open then on the thread that marks the steps."""
+        """Number of the training step of each launch, -1 none: of the step range around it, else of the one open at that time
+        on the thread that marks the steps."""
         if not (self.labels.kind == Kind.STEP).any():
             return np.broadcast_to(np.int32(-1), len(thread))
         step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers] + [-1], np.int64)
@@ -369,8 +364,8 @@ class CaptureFacts:
         return step_of_label[label].astype(np.int32)
 
     def _step_threads(self, steps: Rows) -> Ints:
-        """Of each process the thread whose steps are its: the main one, or the only one that marks any; -1 none. One more, for
-        process -1."""
+        """For each process the thread that marks its steps: the main one, or the only one that marks any; -1 none. One more
+        element, for process -1."""
         aside = self.aside.thread[self.labels.kind[self.aside.label] == Kind.STEP]
         marking = distinct_values(np.concatenate([self.ranges["thread"][steps], aside])).astype(np.int64)
         result = np.where(np.isin(self.main, marking), self.main, -1)

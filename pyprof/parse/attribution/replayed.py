@@ -1,9 +1,9 @@
-"""Replays of a run and the graphs that were captured -> which launch of which capture each replayed activity comes from.
+"""Replays of a run and the graphs that were captured -> for each replayed activity its launch in a capture.
 
-A replay is one execution of a graph. Where a graph is captured in pieces a step replays them one after another, in the order
-in which they were captured. What fits: the same kernels in the same order by name where the capture knows the names, else as
-many kernels, copies and fills in the same order. A graph of another size than the step's is not taken, however well it fits.
-All is decided once for each distinct sequence of kernels and each distinct sequence of replays.
+A replay is one execution of a graph. A graph that is captured in pieces is replayed piece by piece, in the order of capture.
+Two match if they have the same kernels in the same order by name, or, if the capture has no names, equally many kernels, copies
+and fills in the same order. A graph of another size than the step's never matches, however well it fits. All is decided once
+for each distinct sequence of kernels and each distinct sequence of replays.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Replays(NamedTuple):
-    """The replays of a run in order of (process, thread, launch): their launches, and their activities in the order in which
-    they were captured as far as that is known.
+    """The replays of a run in order of (process, thread, launch): their launches, and their activities in the order of capture
+    where that is known.
 
-    Replay i has rows[first[i]:first[i + 1]] of `activities`; codes: what each is, as in captured graphs; lane: the stream of
-    each + 1 where a replay ran on several streams and the order of its nodes is not known, else 0; sequence: of each replay the
-    number of its sequence of codes and lanes, example: of each sequence a replay that has it.
+    Replay i has rows[first[i]:first[i + 1]] of `activities`; codes: of each as in captured graphs; lane: stream + 1 of each
+    where a replay ran on several streams and the order of its nodes is unknown, else 0; sequence: for each replay the number of
+    its sequence of codes and lanes; example: for each sequence one replay.
     """
 
     launch: Ints
@@ -50,13 +50,13 @@ class Replays(NamedTuple):
     example: Ints
 
     def of_sequence(self, sequence: int) -> tuple[Ints, Ints]:
-        """The codes and lanes of one sequence."""
+        """Codes and lanes of one sequence."""
         replay = self.example[sequence]
         own = slice(self.first[replay], self.first[replay + 1])
         return self.codes[own], self.lane[own]
 
     def length(self, sequence: int) -> int:
-        """How many activities a sequence has."""
+        """Number of activities of a sequence."""
         return len(self.of_sequence(sequence)[0])
 
 
@@ -86,7 +86,7 @@ def replays(run: Trace, among: Bools) -> Replays:
 
 
 def _sequences(codes: Ints, lane: Ints, first: Ints) -> tuple[Ints, Ints]:
-    """The number of the sequence of each replay, and of each sequence a replay that has it."""
+    """For each replay the number of its sequence, and for each sequence one replay."""
     length = np.diff(first)
     place = np.arange(len(codes)) - np.repeat(first[:-1], length)
     both = distinct_rows(codes, lane).inverse
@@ -107,15 +107,15 @@ def _sequences(codes: Ints, lane: Ints, first: Ints) -> tuple[Ints, Ints]:
 
 
 class Fit(NamedTuple):
-    """pairs: how many activities have a counterpart in some best alignment; calls: for each activity the index of its call
-    among a graph's, -1 where it has none or not the same would be said of all that it may be."""
+    """pairs: number of activities paired in some best alignment; calls: for each activity the index of its call in the graph,
+    -1 if it has none, or several candidates with different ranges around them."""
 
     pairs: int
     calls: Ints
 
 
 class Fits:
-    """How well sequences of kernels fit captured graphs; each pair is looked at once."""
+    """How well sequences of kernels fit captured graphs; each pair is compared once."""
 
     def __init__(self, of: Replays, families: list[Family]) -> None:
         self.replays, self.families = of, families
@@ -123,7 +123,7 @@ class Fits:
         self._passes: dict[tuple[int, tuple[int, ...], bool], tuple[int, list[tuple[int, Ints]]]] = {}
 
     def fit(self, sequence: int, graph: Graph, *, unnamed: bool) -> Fit | None:
-        """A sequence and one graph; None where less than enough of either has a counterpart."""
+        """A sequence and one graph; None if less than LEAST_FIT of either is paired."""
         key = sequence, graph.codes.tobytes(), graph.said.tobytes()
         if key not in self._known:
             self._known[key] = _fit(*self.replays.of_sequence(sequence), graph.codes, graph.said, unnamed=unnamed)
@@ -138,8 +138,8 @@ class Fits:
         return bool(np.isin(mine, family.graphs[0].codes).mean() >= LEAST_FIT)
 
     def of_pass(self, bit: int, sequences: tuple[int, ...], *, stepped: bool) -> tuple[int, list[tuple[int, Ints]]]:
-        """How many activities of a sequence of replays a family explains, and of each replay (graph, call of each activity),
-        -1 none; stepped: the replays are all those of a step."""
+        """Number of activities of a sequence of replays that a family explains, and for each replay (graph, call of each
+        activity), -1 none. stepped: the replays are all those of a step."""
         key = bit, sequences, stepped
         if key not in self._passes:
             family = self.families[bit]
@@ -147,9 +147,9 @@ class Fits:
         return self._passes[key]
 
     def _in_pieces(self, family: Family, sequences: tuple[int, ...], stepped: bool) -> tuple[int, list[tuple[int, Ints]]]:
-        """Each replay is the graph that fits it best. Where several of which not the same would be said have its kernels, its
-        place among the replays says which."""
-        kinds, contents = _Pieces(family.graphs), dict[int, tuple[int, int]]()
+        """Each replay is the graph that fits it best. If several graphs with different ranges have its kernels, its place among
+        the replays decides."""
+        kinds, contents = _PieceKinds(family.graphs), dict[int, tuple[int, int]]()
         for sequence in dict.fromkeys(sequences):
             shares = {
                 kind: found.pairs / max(len(found.calls), len(family.graphs[graph].codes))
@@ -170,7 +170,7 @@ class Fits:
         return sum(contents[sequence][1] for sequence in sequences), answers
 
     def _in_one(self, family: Family, sequences: tuple[int, ...], stepped: bool) -> tuple[int, list[tuple[int, Ints]]]:
-        """Each replay is all calls, or the replays together are, since it is not known where a graph ends."""
+        """Each replay is all calls, or the replays together are: the end of each graph is not known."""
         graph, unnamed = family.graphs[0], family.unnamed
         fits = {sequence: self.fit(sequence, graph, unnamed=unnamed) for sequence in dict.fromkeys(sequences)}
         none = {sequence: np.full(self.replays.length(sequence), -1, np.int64) for sequence in fits}
@@ -182,7 +182,7 @@ class Fits:
         mine, lanes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         times = max(round(len(mine) / len(graph.codes)), 1)
         together = None
-        if not lanes.any() and (stepped or _Pieces.begins_once(graph)):
+        if not lanes.any() and (stepped or _PieceKinds.begins_once(graph)):
             together = _fit(mine, lanes, np.tile(graph.codes, times), np.tile(graph.said, times), unnamed=unnamed)
         if together is None or together.pairs <= pairs:
             return pairs, alone
@@ -192,8 +192,8 @@ class Fits:
         return together.pairs, [(0, np.full(len(one), -1) if bad else one) for one, bad in zip(calls, twice, strict=True)]
 
     def share(self, family: Family) -> tuple[float, bool]:
-        """How much of some replay has a counterpart in one of the family's graphs, in order; and whether it is no more. Looked
-        at are the few pairs of them that have the most names in common."""
+        """Largest share of a replay that is paired with calls of one of the family's graphs, in order, and whether it is exact
+        (else an upper bound). Only the pairs with most names in common are compared."""
         graphs = {graph.codes.tobytes(): graph.codes for graph in family.graphs}.values()
         pairs = []
         for sequence in range(min(len(self.replays.example), _MOST_LOOKED_AT)):
@@ -209,8 +209,9 @@ class Fits:
         return best, exact
 
 
-class _Pieces:
-    """The graphs of a family: which have the same kernels (their kind), and of which the same would be said too (content)."""
+class _PieceKinds:
+    """The graphs of a family. kind: the same for graphs with the same kernels; content: the same if the ranges around these
+    agree too."""
 
     def __init__(self, graphs: list[Graph]) -> None:
         kinds, contents = dict[bytes, int](), dict[tuple[bytes, bytes], int]()
@@ -221,12 +222,12 @@ class _Pieces:
         self.example = {int(kind): at for at, kind in reversed(list(enumerate(self.kind.tolist())))}
 
     def length(self, kind: int) -> int:
-        """How many calls a graph of a kind has."""
+        """Number of calls of a graph of a kind."""
         return len(self.graphs[self.example[kind]].codes)
 
     def placed(self, wanted: Ints, *, stepped: bool) -> Ints:
-        """The graph of each replay of which the kind is wanted, in the order in which they were captured, time and again; -1
-        where that does not say which. Within a step they begin with the first one and are all there."""
+        """The graph of each replay, given the kind of each: they repeat in the order of capture; -1 if that does not decide.
+        Within a step they begin with the first graph, and all are there."""
         alone = [kind for kind in self.example if len(np.unique(self.content[self.kind == kind])) == 1]
         example = np.array([self.example[kind] for kind in range(len(self.example))])
         result = np.where(np.isin(wanted, alone), example[wanted], -1)
@@ -249,8 +250,8 @@ class _Pieces:
 
     @staticmethod
     def begins_once(graph: Graph) -> bool:
-        """Whether replays that may begin anywhere in a graph can be told from those that begin elsewhere: it is not made of
-        equal parts of which not the same would be said."""
+        """Whether the place in a graph at which replays begin can be recognised: the graph is not made of equal parts with
+        different ranges around them."""
         count = len(graph.codes)
         for part in (part for part in range(1, count // 2 + 1) if count % part == 0):
             if np.array_equal(graph.codes, np.roll(graph.codes, part)):
@@ -259,7 +260,7 @@ class _Pieces:
 
 
 def _agreed(first: Ints, second: Ints, index: Ints, said: Ints) -> Bools:
-    """Of which elements all that they may be paired with says the same."""
+    """Which elements have a pair, and the same hash of ranges in all their possible pairs."""
     result = index >= 0
     result[first[said[second] != said[index[first]]]] = False
     return result
@@ -270,7 +271,7 @@ def _comparable(codes: Ints, *, unnamed: bool) -> Ints:
 
 
 def _common(mine: Ints, calls: Ints) -> int:
-    """How many pairs there can be at most, by how often each code occurs."""
+    """Upper bound of the number of pairs: by how often each code occurs."""
     codes, counts = np.unique(mine, return_counts=True)
     others, of_others = np.unique(calls, return_counts=True)
     _, a, b = np.intersect1d(codes, others, assume_unique=True, return_indices=True)
@@ -278,7 +279,7 @@ def _common(mine: Ints, calls: Ints) -> int:
 
 
 def _fit(mine: Ints, lanes: Ints, calls: Ints, said: Ints, *, unnamed: bool) -> Fit | None:
-    """Where names are not known only a sequence that is the same throughout says which call is which."""
+    """Align one sequence with one graph. Without names only a sequence that is equal throughout can be paired."""
     mine, longest = _comparable(mine, unnamed=unnamed), max(len(mine), len(calls))
     if min(len(mine), len(calls)) < (1 if unnamed else LEAST_FIT) * longest or _common(mine, calls) < LEAST_FIT * longest:
         return None
@@ -294,8 +295,8 @@ def _fit(mine: Ints, lanes: Ints, calls: Ints, said: Ints, *, unnamed: bool) -> 
 
 
 def _told_apart(mine: Ints, lanes: Ints, calls: Ints, said: Ints, index: Ints) -> Bools:
-    """Of activities on several streams, whose order is not known, those of which the call is certain all the same: all calls of
-    their name say the same, or those of the name are as many as were captured, on one stream, and in their order."""
+    """Which activities on several streams, whose order is unknown, have a certain call all the same: if all calls of their name
+    have the same ranges, or if equally many of the name were captured, on one stream, and they are paired in order."""
     result = np.zeros(len(mine), np.bool_)
     for code in distinct_values(mine).tolist():
         own, called = np.flatnonzero(mine == code), np.flatnonzero(calls == code)
@@ -310,8 +311,8 @@ def _told_apart(mine: Ints, lanes: Ints, calls: Ints, said: Ints, index: Ints) -
 
 
 class Matched(NamedTuple):
-    """Of each of the replays' activities (in the order of Replays.rows) the family, and the row of `launches` in its capture,
-    that it comes from, -1 none; ambiguous: families that fit some replay equally, of which not the same would be said."""
+    """For each activity of the replays (in the order of Replays.rows) the family that it comes from, and the row in its
+    capture's `launches`, -1 none; ambiguous: families that fit some replay equally well but with different ranges."""
 
     family: Ints
     launch: Ints
@@ -319,10 +320,14 @@ class Matched(NamedTuple):
 
 
 def matched(of: Replays, families: list[Family], step: Ints, allowed: list[int]) -> Matched:
-    """What each replayed activity comes from. step: of each replay the number of its step, -1 unknown; allowed: of each replay
-    the families of the size that its step may have run, as bits."""
+    """Find the origin of each replayed activity. step: number of each replay's step, -1 unknown; allowed: for each replay the
+    families of a size that its step may have run, as bits."""
     fits, result = Fits(of, families), _Result(of, families)
-    for begin, end, candidates in _passes(of, step, _masks(fits, allowed), allowed):
+    wanted = [0] * len(of.example)  # of each sequence the families that are allowed somewhere
+    for sequence, mask in set(zip(of.sequence.tolist(), allowed, strict=True)):
+        wanted[sequence] |= mask
+    fitting = [sum(fits.fits(sequence, bit) << bit for bit in _bits(mask)) for sequence, mask in enumerate(wanted)]
+    for begin, end, candidates in _passes(of, step, fitting, allowed):
         sequences, stepped = tuple(of.sequence[begin:end].tolist()), bool(step[begin] >= 0)
         found = {bit: fits.of_pass(bit, sequences, stepped=stepped) for bit in _bits(candidates)}
         most = max(pairs for pairs, _ in found.values())
@@ -335,14 +340,14 @@ def matched(of: Replays, families: list[Family], step: Ints, allowed: list[int])
 
 
 class _Result:
-    """What is known so far of all replays, each distinct answer once."""
+    """The answers for all replays so far, each distinct one once."""
 
     def __init__(self, of: Replays, families: list[Family]) -> None:
         self.replays, self.families, self.ambiguous = of, families, set[int]()
         self._answers: dict[tuple[tuple[int, int, int], ...], tuple[Ints, list[int]]] = {}
 
     def add(self, begin: int, best: list[int], found: list[list[tuple[int, Ints]]]) -> None:
-        """One pass and what each of the families that fit it best says of its replays."""
+        """Add one pass, with the answer of each of the families that fit it best."""
         for replay, answers in enumerate(zip(*found, strict=True), begin):
             key = tuple((bit, graph, id(calls)) for bit, (graph, calls) in zip(best, answers, strict=True))
             if key not in self._answers:
@@ -350,7 +355,7 @@ class _Result:
             self._answers[key][1].append(replay)
 
     def _common(self, best: list[int], answers: list[tuple[int, Ints]]) -> Ints:
-        """The calls of the first of equal answers, where all say the same of them."""
+        """The calls of the first of equal answers, where the ranges of all agree."""
         said = [
             np.where(calls >= 0, self.families[bit].graphs[graph].said[calls], 0) if graph >= 0 else calls * 0
             for bit, (graph, calls) in zip(best, answers, strict=True)
@@ -361,7 +366,7 @@ class _Result:
         return np.where(same, answers[0][1], -1)
 
     def columns(self) -> tuple[Ints, Ints]:
-        """The family and launch of each activity."""
+        """Family and launch of each activity."""
         family, launch = np.full((2, len(self.replays.rows)), -1, np.int64)
         for ((bit, graph, _), *_), (calls, members) in self._answers.items():
             if graph >= 0:
@@ -370,20 +375,12 @@ class _Result:
         return family, launch
 
 
-def _masks(fits: Fits, allowed: list[int]) -> list[int]:
-    """Of each sequence the families of which it may be a part, as bits, among those that are allowed somewhere."""
-    wanted = [0] * len(fits.replays.example)
-    for sequence, mask in set(zip(fits.replays.sequence.tolist(), allowed, strict=True)):
-        wanted[sequence] |= mask
-    return [sum(fits.fits(sequence, bit) << bit for bit in _bits(mask)) for sequence, mask in enumerate(wanted)]
-
-
 def _bits(mask: int) -> Iterator[int]:
     return (bit for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
 def _passes(of: Replays, step: Ints, masks: list[int], allowed: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Replays one after another that one family may explain: (first, end, families as bits)."""
+    """Successive replays that one family may explain: (first, end, families as bits)."""
     owners = list(zip(step.tolist(), of.process.tolist(), of.thread.tolist(), strict=True))
     begin, common = 0, 0
     for replay, sequence in enumerate(of.sequence.tolist()):

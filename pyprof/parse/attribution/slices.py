@@ -1,9 +1,9 @@
-"""Ranges and kernels of a capture -> slices of time that are attributed one after another, and what is found in them together.
+"""Rules 2 and 3, slice by slice of a capture's time: where each kernel was launched, its stack, its op instance.
 
 A slice has the kernels launched in it and every range that is open in it at any time, so that the ranges around each kernel are
 all there. What autograd's engine ran depends on all that lies inside: such a range comes whole into each of the two slices that
-it may lie in. The rest of attribution then takes memory by the slice, and its arrays stay in the processor's caches. No range
-may cross another here. No texts, no ops.
+it may lie in. So arrays by range take memory by the slice, and stay in the processor's caches. No range may cross another here.
+Each slice adds to `KernelRanges` and `SliceResults`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ import numpy.typing as npt
 
 from pyprof.arrays.columns import Growing, distinct_values, extent, narrowest
 from pyprof.arrays.sorting import Groups
-from pyprof.arrays.types import Array, Bools, Ints, Rows
-from pyprof.parse.attribution.ranges import NEVER
-from pyprof.parse.attribution.stacks import Stacks
+from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
+from pyprof.markers import Kind
+from pyprof.parse.attribution.derived import retyped, with_inside
+from pyprof.parse.attribution.launches import Launched
+from pyprof.parse.attribution.ops import OpsAround, with_none
+from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
+from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
 from pyprof.parse.sources.trace import Table
+from pyprof.progress import done
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14
@@ -29,7 +34,7 @@ _MOST_OPEN = 4096  # ranges open at the edge of a slice, which both slices have
 
 
 class Slice(NamedTuple):
-    """Its number; time from begin until before end, in ns; rows of ranges, and of activities (or of ops on the CPU)."""
+    """One slice: time from begin to before end, in ns; rows of ranges, and of activities (without a GPU: of ops)."""
 
     number: int
     begin: int
@@ -41,8 +46,8 @@ class Slice(NamedTuple):
 class Slices:
     """The slices of a capture, in order of time.
 
-    ranges: the table; kept: which of its rows count; whole: for each label whether its ranges must not be taken apart; when:
-    the time at which the ranges of each kernel are looked for, below 0 nowhere; most: kernels of a slice.
+    ranges: the table; kept: which of its rows count; whole: for each label whether its ranges must not be cut; when: the time
+    at which the ranges of each kernel are looked up, below 0 nowhere; most: kernels of a slice.
     """
 
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
@@ -65,8 +70,8 @@ class Slices:
         return len(self.cuts) + 1
 
     def _fewer_cuts(self, rows: int) -> npt.NDArray[np.int16]:
-        """Give up cuts at which too much is open, and all but one of those that go through one whole; the new number of each
-        slice that there was."""
+        """Drop cuts at which too many ranges are open, and all but one of those through a range that must not be cut. Returns
+        the new number of each former slice."""
         keep = np.ones(len(self.cuts), np.bool_)
         opened = np.bincount(self.open_first, minlength=len(self.cuts) + 1) - np.bincount(
             self.open_last, minlength=len(self.cuts) + 1
@@ -98,7 +103,7 @@ class Slices:
         return rows if kept.all() else rows[kept]
 
     def _rest(self, neighbour: int, number: int, edge: int) -> Ints:
-        """Rows of the slice before or after that lie in a whole range across the edge, without those across it themselves."""
+        """Rows of the slice before or after that lie in an uncut range across the edge, without those across it themselves."""
         first = min(neighbour, number)
         across = self.open[self.open_whole & (self.open_first == first)] if 0 <= neighbour < len(self) else self.open[:0]
         if not len(across):
@@ -114,7 +119,7 @@ class Slices:
 
 
 def _cuts(when: Ints, most: int) -> Ints:
-    """Times that part the kernels into about equal numbers."""
+    """Times that divide the kernels into about equal numbers."""
     parts = min(-(-len(when) // most), _MOST_SLICES)
     if parts < 2:
         return when[:0]
@@ -127,14 +132,13 @@ def _cuts(when: Ints, most: int) -> Ints:
 
 
 class NumberSpans:
-    """Of each thread the lowest and highest of some sequence numbers, and how many there are."""
+    """Lowest, highest and number of some sequence numbers on each thread."""
 
     def __init__(self, threads: int) -> None:
         self.low, self.high = np.full(threads, np.iinfo(np.int64).max), np.full(threads, -1, np.int64)
         self.count = np.zeros(threads, np.int64)
 
     def add(self, thread: Array, seq: Ints) -> None:
-        """Numbers of these threads."""
         if len(thread):  # the ranges of a slice stand thread by thread, so that there are few runs of one
             heads = np.append(0, np.flatnonzero(thread[1:] != thread[:-1]) + 1)
             np.minimum.at(self.low, thread[heads], np.minimum.reduceat(seq, heads))
@@ -143,10 +147,10 @@ class NumberSpans:
 
 
 class ThreadFacts:
-    """What all of a thread's ranges together show.
+    """Facts that need all ranges of a thread.
 
-    own: the sequence numbers of its ops; again: those inside its functions; runs: it runs backward functions; python: it runs
-    what only the program itself runs.
+    own: the sequence numbers of its ops; again: those inside its functions; runs: it runs backward functions; python: it has
+    ranges that only the program itself opens.
     """
 
     def __init__(self, threads: int) -> None:
@@ -160,7 +164,8 @@ class KernelRanges:
 
     stack: code into `SliceResults.stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the
     outermost of the op instance, the autograd function; inner: label of the innermost op; state: see `OpsAround`; in_engine,
-    optimizer: inside a range of autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread then.
+    optimizer: inside a range of autograd's engine, of an optimizer; by_time: its ranges are those of the main thread at that
+    time.
     """
 
     stack: Array
@@ -175,7 +180,7 @@ class KernelRanges:
 
     @classmethod
     def unknown(cls, count: int) -> KernelRanges:
-        """Those of so many kernels of which nothing is found yet."""
+        """For so many kernels, before anything is found."""
 
         def codes() -> Array:
             return np.full(count, -1, np.int32)
@@ -187,11 +192,10 @@ class KernelRanges:
 
 
 class SliceResults:
-    """What the slices show of a capture beside the ranges around each kernel.
+    """Findings of the slices beside the ranges around each kernel.
 
-    forward: of each slice the ranges that a backward one may name by number, as rows of
-    `ranges`, with the rows of their ops and their stacks. retyped: of each slice the ranges of ops that ran in other types than
-    they were called with, and the labels of those. threads: see there.
+    forward: rows of ranges that a backward one may name by number, rows of their ops, and their stacks; retyped: rows of ops
+    that ran in other types than they were called with, and the labels of those; threads: see there.
     """
 
     def __init__(self, stacks: Stacks, threads: int) -> None:
@@ -200,12 +204,12 @@ class SliceResults:
         self._counts, self._numbers = _GrowingTable(2), _GrowingTable(1)
 
     def add_numbers(self, kernels: Ints, offsets: Ints, numbers: Ints) -> None:
-        """The sequence numbers of these kernels' stacks, outermost first."""
+        """Add the sequence numbers of these kernels' stacks, outermost first."""
         self._counts.add(kernels, np.diff(offsets))
         self._numbers.add(numbers)
 
     def take_numbers(self, order: Array) -> tuple[Ints, Ints]:
-        """All of those with the kernels in an order, as (offsets, numbers); they are given up here."""
+        """All sequence numbers with the kernels in an order, as (offsets, numbers). They are freed here."""
         (kernels, counts), (unordered,) = self._counts.take(), self._numbers.take()
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
@@ -222,16 +226,122 @@ class SliceResults:
 
 
 class _GrowingTable:
-    """Columns of numbers that pieces are put to together, each in 32 bits as long as all fit."""
+    """Columns of numbers that grow together, each in 32 bits as long as all fit."""
 
     def __init__(self, columns: int) -> None:
         self._columns = [Growing(np.int32) for _ in range(columns)]
 
     def add(self, *values: Array) -> None:
-        """A piece of each column."""
         for column, piece in zip(self._columns, values, strict=True):
             column.append(narrowest(piece))
 
     def take(self) -> list[Array]:
-        """All columns, which are given up here."""
+        """All columns; they are freed here."""
         return [column.whole() for column in self._columns]
+
+
+# ---------------------------------------------------------------------------------------------- rules 2 and 3, slice by slice
+
+
+def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> tuple[KernelRanges, SliceResults]:
+    """Rules 2 and 3 for all kernels; most: kernels at a time, about."""
+    whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
+    slices = Slices(capture.ranges, capture.kept, whole, launches.when, most)
+    found, results = KernelRanges.unknown(len(launches)), no_results(capture)
+    for one in slices:
+        done(one.number / len(slices))
+        nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
+        if len(crossed):
+            # Which of several that cross goes may depend on others far away: look at all of them at once, and begin again.
+            capture.set_aside(nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1])
+            return attribute_slices(capture, launches, most)
+        around = OpsAround(capture, nested)
+        placed = locate(capture, around, launches.range_thread[one.kernels], launches.when[one.kernels])
+        add_slice(capture, found, results, around, one, placed)
+    return found, results
+
+
+def no_results(capture: CaptureFacts) -> SliceResults:
+    """Results before the first slice."""
+    return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
+
+
+def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
+    """Rule 2: where each kernel was launched, from thread and time of its launch.
+
+    Launches on a thread without ranges take the user ranges that are open on the process's main thread.
+    """
+    at = np.full(len(thread), -1, np.int64)
+    known = np.flatnonzero(thread >= 0)
+    at[known] = around.nested.innermost(thread[known], when[known])
+    by_time, thread = np.zeros(len(at), np.bool_), thread.copy()
+    bare = known[at[known] < 0]
+    bare = bare[~capture.aside.open(thread[bare], when[bare])]
+    main = capture.main[capture.process[thread[bare]]]
+    other = (main >= 0) & (main != thread[bare])
+    bare, main = bare[other], main[other]
+    if len(bare):
+        at[bare] = around.context()[around.nested.innermost(main, when[bare])]
+        by_time[bare] = (at[bare] >= 0) | capture.aside.open(main, when[bare])
+        thread[bare] = np.where(by_time[bare], main, thread[bare])
+    return Placed(Positions(at), by_time, thread, when)
+
+
+def add_slice(
+    capture: CaptureFacts, found: KernelRanges, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
+) -> None:
+    """Add the findings on the kernels of a slice to `found`, on forward ranges and threads to the results."""
+    kernels, row = one.kernels, with_none(around.nested.row)
+    # Rule 2: the stack.
+    found.by_time[kernels] = placed.by_time
+    found.range_row[kernels] = row[placed.at]
+    begun = (around.start >= one.begin) & (around.start < one.end)
+    begun[-1] = False
+    forward = _forward_ranges(capture, around, begun)
+    chains = results.stacks.chains(around.nested, around.seq, placed.at, forward)
+    found.stack[kernels] = results.stacks.codes(placed, chains)
+    own = Positions(np.where(placed.by_time, -1, placed.at))
+    results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
+    # Rule 3: the op instance.
+    found.op_row[kernels] = row[around.root(own)]
+    found.inner[kernels] = around.label[around.inner[own]]
+    found.optimizer[kernels] = around.optimizer[own] >= 0
+    for labels in (with_inside(capture.trace, around), retyped(capture.trace, around)):
+        results.retyped.add(*labels)
+    # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
+    state = around.recomputed[own]
+    found.state[kernels] = state
+    found.function_row[kernels] = np.where(state == 1, -1, row[around.function[own]])
+    found.in_engine[kernels] = (around.engine[own] >= 0) & (state != 1)
+    stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, chains)
+    results.forward.add(row[forward], row[around.owner(forward)], stack)
+    _add_threads(capture, results, around, begun)
+
+
+def _forward_ranges(capture: CaptureFacts, around: OpsAround, begun: Bools) -> Positions:
+    """Rule 4: the ranges that begin in a slice and that an autograd function may name by number.
+
+    Among successive ranges with one number only the last can be meant, if no function names it before that begins.
+    """
+    own = (around.kind == Kind.DISPATCH) & (around.seq >= 0) & begun
+    position = np.flatnonzero(own & ~around.discarded())
+    named = capture.first_backward(around.seq[position])
+    position, named = position[named < NEVER], named[named < NEVER]
+    thread, seq, start = around.thread[position], around.seq[position], around.start[position]
+    dominated = np.zeros(len(position), np.bool_)
+    dominated[:-1] = (thread[1:] == thread[:-1]) & (seq[1:] == seq[:-1]) & (start[1:] < named[:-1])
+    return Positions(position[~dominated])
+
+
+def _add_threads(capture: CaptureFacts, results: SliceResults, around: OpsAround, begun: Bools) -> None:
+    """Rule 4: add what a slice shows about threads."""
+    threads, kind, thread = results.threads, around.kind, around.thread
+    backward = capture.labels.backward[around.label]
+    outside = (around.backward < 0) & (around.engine < 0)
+    threads.runs[thread[backward]] = True
+    threads.python[thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
+    threads.python[thread[(kind == Kind.BACKWARD) & ~backward]] = True
+    own = (kind == Kind.DISPATCH) & (around.seq >= 0) & ~around.discarded()
+    threads.own.add(thread[own], around.seq[own])
+    again = around.numbered & begun  # each once, whatever slices it lies in
+    threads.again.add(thread[again], around.seq[again])

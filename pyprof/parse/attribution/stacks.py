@@ -1,4 +1,4 @@
-"""Rule 2: the ranges around each kernel -> a code, and for each distinct code one `Stack` object; its sequence numbers.
+"""Rule 2: the ranges around each kernel -> a code, and one `Stack` object for each distinct code; its sequence numbers.
 
 Real captures have thousands of distinct chains of ranges for a million kernels: each is described once.
 """
@@ -48,7 +48,8 @@ _LIBRARY_FILE = (
 
 
 class Placed(NamedTuple):
-    """Where kernels were launched: position of the innermost range, whether that is the main thread's, thread, ns."""
+    """Where kernels were launched. at: position of the innermost range; by_time: whether that is the main thread's; when:
+    ns."""
 
     at: Positions
     by_time: Bools
@@ -59,7 +60,7 @@ class Placed(NamedTuple):
 class Stacks:
     """Gives codes to stacks; `stacks` are the distinct ones so far. Ranges may come nested in slices, one after another.
 
-    cut: how many kernels have a stack that is not complete, by what is left out.
+    cut: number of kernels with an incomplete stack, by reason.
     """
 
     def __init__(self, trace: Trace, aside: SetAside) -> None:
@@ -77,10 +78,10 @@ class Stacks:
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
 
     def chains(self, nested: Nested, seq: Ints, *wanted: Positions) -> Ints:
-        """An id for each wanted range's chain of (label, domain, source line, whether it has a number), equal ones alike.
+        """An id for the chain of (label, domain, source line, whether it has a number) of each wanted range, equal ones alike.
 
-        seq: the sequence number of each position. The result is by position, of position -1 -1; of ranges that are neither
-        wanted nor around one that is it says nothing.
+        seq: sequence number of each position. The result is by position, -1 at position -1; ranges that are neither wanted nor
+        around a wanted one have no valid id.
         """
         used = np.zeros(len(nested.row) + 1, np.bool_)
         for at in wanted:
@@ -100,7 +101,8 @@ class Stacks:
         return ids.astype(np.int64)
 
     def codes(self, placed: Placed, chains: Ints) -> Ints:
-        """The code of each kernel's stack: innermost range, whether taken by time, the ranges aside open then on its thread."""
+        """Code of each kernel's stack: innermost range, whether taken by time, the ranges aside open at that time on its
+        thread."""
         chain = chains[placed.at]
         aside, cut = self._open_sets(placed.thread, placed.when)
         self.cut[_DEEP] += self._chains.count_deep(chain)
@@ -108,17 +110,21 @@ class Stacks:
         return self._codes(chain, placed.by_time, aside)
 
     def codes_of_ranges(self, at: Positions, thread: Integers, nested: Nested, chains: Ints) -> Ints:
-        """The same for ranges themselves, which are not kernels: nothing is counted."""
+        """`codes` for ranges themselves, which are not kernels: nothing is counted."""
         aside, _ = self._open_sets(thread, nested.start[at])
         return self._codes(chains[at], np.zeros(len(at), np.bool_), aside)
 
     def _codes(self, chain: Ints, by_time: Bools, aside: Ints) -> Ints:
-        distinct = distinct_rows(chain, by_time, aside)
-        codes = np.array(list(map(self._code, *distinct.columns.tolist())), np.int64)
-        return codes[distinct.inverse]
+        distinct, codes = distinct_rows(chain, by_time, aside), []
+        for key in zip(*distinct.columns.tolist(), strict=True):
+            if key not in self._known:
+                self._known[key] = self._new(key[0], bool(key[1]), self._sets[key[2]])
+            codes.append(self._known[key])
+        return np.array(codes, np.int64)[distinct.inverse]
 
     def _open_sets(self, thread: Integers, when: Ints) -> tuple[Ints, int]:
-        """A code for the set of ranges aside that are open on each thread at each time, 0 the empty set; how many are cut."""
+        """A code for the set of ranges aside that are open on each thread at each time, 0 the empty set; and how many sets are
+        cut."""
         result, cut = np.zeros(len(thread), np.int64), 0
         if not self._aside_of:
             return result, cut
@@ -130,7 +136,7 @@ class Stacks:
         return result, cut
 
     def _sets_at(self, rows: Ints, times: Ints) -> tuple[Ints, int]:
-        """The same of one thread at ascending times: one sweep over begins and ends, in which a set has a bounded size."""
+        """`_open_sets` for one thread at ascending times: one sweep over begins and ends, in which a set has a bounded size."""
         ends = self.aside.end[rows]
         never = ends == NEVER
         # In numbers of `times`: a range is open at times[begin:end].
@@ -162,12 +168,6 @@ class Stacks:
             result[since:until] = code
         return result, cut
 
-    def _code(self, chain: int, by_time: int, aside: int) -> int:
-        code = self._known.get((chain, by_time, aside))
-        if code is None:
-            code = self._known[chain, by_time, aside] = self._new(chain, bool(by_time), self._sets[aside])
-        return code
-
     def _new(self, chain: int, by_time: bool, members: tuple[int, ...]) -> int:
         units, opened = [], False
         for index in members:  # what nests with nothing is outermost, wherever it began
@@ -184,7 +184,7 @@ class Stacks:
         return code
 
     def _pack(self, label: _Number, domain: _Number, src: _Number, numbered: _Number) -> _Number:
-        """A range in one number: all that a stack holds of it."""
+        """Everything that a stack holds of a range, in one number."""
         return ((label * self._domains + domain + 1) * 2 + numbered) * self._sources + src + 1
 
     def _unit(self, packed: int) -> _Unit:
@@ -201,7 +201,7 @@ class Stacks:
 
 
 class _Chains:
-    """Chains of ranges as a tree of units, each known by its unit and the chain around it. Of long ones both ends are kept."""
+    """Chains of ranges as a tree of units, each known by its unit and the chain around it. Long ones are kept at both ends."""
 
     def __init__(self) -> None:
         self._id_of: dict[tuple[int, int], int] = {}
@@ -211,7 +211,7 @@ class _Chains:
         self._outer: list[int] = []  # the last one around it that still counts among the outermost; -1: it does itself
 
     def id(self, above: int, unit: int) -> int:
-        """The id of a unit inside a chain, -1 for none around it."""
+        """Id of a unit inside a chain, -1 for none around it."""
         found = self._id_of.get((above, unit))
         if found is None:
             found = self._id_of[above, unit] = len(self._unit)
@@ -240,8 +240,11 @@ class _Chains:
 
 
 def sequence_numbers(nested: Nested, at: Positions, seq: Ints) -> tuple[Ints, Ints]:
-    """The numbers of each stack, outermost first: (offsets, numbers); of a long one those of both ends."""
-    outer = _outer_end(nested)
+    """The numbers of each stack, outermost first: (offsets, numbers); of a long stack those of both ends."""
+    # For each range the last one around it that still counts among the outermost; -1: it does itself.
+    outer = np.full(len(nested.row) + 1 if len(nested.levels) > _ENDS else 0, -1, np.int32)
+    for depth, (level_at, above) in enumerate(nested.levels[_ENDS:], _ENDS):
+        outer[level_at] = above if depth == _ENDS else outer[above]
     found: list[tuple[Ints, Ints]] = []  # rows and numbers, from the innermost ranges outwards
     counts = np.zeros(len(at) + 1, np.int64)
     rows, level = np.arange(len(at)), 0
@@ -265,16 +268,8 @@ def sequence_numbers(nested: Nested, at: Positions, seq: Ints) -> tuple[Ints, In
     return offsets, numbers
 
 
-def _outer_end(nested: Nested) -> Integers:
-    """For each range the last one around it that still counts among the outermost; -1: it does itself."""
-    result = np.full(len(nested.row) + 1 if len(nested.levels) > _ENDS else 0, -1, np.int32)
-    for depth, (level, above) in enumerate(nested.levels[_ENDS:], _ENDS):
-        result[level] = above if depth == _ENDS else result[above]
-    return result
-
-
 def main_numbers(records: Records, on_engine: Bools) -> Ints:
-    """The sequence number that counts for each record: that of its autograd function, else the lowest that is not 0."""
+    """The sequence number that counts for each record: of its autograd function, else the lowest that is not 0."""
     backward_at, behind = np.empty((2, len(records.stacks)), np.int64)
     for code, stack in enumerate(records.stacks):
         backward_at[code], behind[code] = stack.backward_at, 0
@@ -290,7 +285,7 @@ def main_numbers(records: Records, on_engine: Bools) -> Ints:
 
 
 def _lowest_numbers(offsets: Ints, numbers: Ints, least: Ints, on_engine: Bools) -> Ints:
-    """The lowest number of each row that is not 0, or 0 where it has no other, -1 where none; least: how many do not count."""
+    """The lowest number of each row that is not 0; 0 if it has no other, -1 if none. least: how many do not count."""
     rows, lengths = len(offsets) - 1, np.diff(offsets)
     owner = np.repeat(np.arange(rows), lengths)
     main = np.full(rows, -1, np.int64)
@@ -304,7 +299,7 @@ def _lowest_numbers(offsets: Ints, numbers: Ints, least: Ints, on_engine: Bools)
 
 
 def running_numbers(records: Records, thread: Integers) -> npt.NDArray[np.int32]:
-    """The running number of kernels of one op and one sequence number on one thread."""
+    """Running number of kernels with one op and one sequence number on one thread."""
     ops: dict[tuple[tuple[str, ...], ...], int] = {}
     codes, cells = [], []
     for s in records.stacks:
@@ -329,8 +324,8 @@ def running_numbers(records: Records, thread: Integers) -> npt.NDArray[np.int32]
 
 
 class _Unit(NamedTuple):
-    """One range of a stack: what it means, the source line beside it, whether it has a sequence number; of a range of the
-    user's also what it is called with its domain, and what it is called as a layer."""
+    """One range of a stack: its marker, the source line beside it, whether it has a sequence number; for a user range also its
+    name with the domain, and its name as a layer."""
 
     marker: Marker
     src: str
@@ -382,7 +377,7 @@ def _describe(units: list[_Unit], *, opened: bool) -> Stack:
 
 
 def _layers(units: list[_Unit]) -> tuple[str, ...]:
-    """Named layers; of the modules' qualified paths the innermost; where nothing was named the user's own ranges."""
+    """Named layers; among the modules' qualified paths only the innermost; without any the user's own ranges."""
     named = [unit.marker for unit in units if unit.marker.kind == Kind.LAYER]
     if named:
         modules = [m for m in named if m.scope in _QUALIFIED]
@@ -391,7 +386,7 @@ def _layers(units: list[_Unit]) -> tuple[str, ...]:
 
 
 def _trace(units: list[_Unit]) -> tuple[str, ...]:
-    """Source lines of the innermost range that has them, torch's own files left out."""
+    """Source lines of the innermost range that has them, without torch's own files."""
     for unit in reversed(units):
         if unit.marker.src:
             return tuple(line for line in unit.marker.src if not re.search(_LIBRARY_FILE, line))

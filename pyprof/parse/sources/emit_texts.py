@@ -1,9 +1,9 @@
-"""Many texts of NVTX ranges -> label codes, sequence numbers and op ids: what split_ids finds in each, by columns.
+"""Many texts of NVTX ranges -> label codes, sequence numbers and op ids: the results of split_ids, column by column.
 
-In the bytes of a batch everything that changes with each call is taken away: the digits of emit_nvtx's numbers are read and
-overwritten with zeros, and input ids are cut off. Each distinct remainder is then read once, by split_ids itself; where that
-does not find the zeros, or finds what was cut off, the text is read whole. This saves 3 of 4 seconds per million kernels; it is
-imported only where texts are many.
+In the bytes of a batch everything that changes with each call is removed: the digits of emit_nvtx's numbers are read and
+overwritten with zeros, and input ids are cut off. Each distinct remainder is then read once, by split_ids itself; if that does
+not find the zeros, or finds what was cut off, the text is read whole. This saves 3 of 4 seconds per million kernels; it is
+imported only for many texts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pyprof.arrays.arrow import to_arrow, to_numpy
 from pyprof.arrays.types import Array, Bools, Bytes, Ints
-from pyprof.parse.sources.sqlite_pages.reader import Texts
+from pyprof.parse.sources.sqlite_pages.reader import PackedTexts
 
 Decode = Callable[[str], tuple[int, int, int]]
 Words = npt.NDArray[np.uint64]
@@ -37,7 +37,7 @@ class EmitTexts:
         self.decode, self._room = decode, _Room()
         self.known: dict[tuple[bytes, int], tuple[int, int, int]] = {}
 
-    def codes(self, texts: Texts) -> tuple[Ints, Ints, Ints]:
+    def codes(self, texts: PackedTexts) -> tuple[Ints, Ints, Ints]:
         """Label, seq and op_id of each text of a batch."""
         batch = _Batch(texts, self._room)
         remainders, which = batch.distinct()
@@ -82,13 +82,13 @@ def _python(raw: bytes) -> str:
 
 
 class _Room:
-    """Memory for the bytes of one batch after another: new memory for each would cost more than the copy."""
+    """Memory that is used again for each batch: new memory would cost more than the copy."""
 
     def __init__(self) -> None:
         self._data, self._equal = np.empty(0, np.uint8), np.empty(0, np.bool_)
 
     def copied(self, raw: Bytes) -> Bytes:
-        """A copy with padding before and behind, until the next one."""
+        """A copy with padding before and behind, valid until the next one."""
         size = len(raw) + 2 * _SLACK
         if len(self._data) < size:
             self._data, self._equal = np.empty(size, np.uint8), np.empty(size, np.bool_)
@@ -98,17 +98,16 @@ class _Room:
         return data
 
     def places(self, data: Bytes, byte: int) -> Ints:
-        """Where a byte stands."""
         return np.flatnonzero(np.equal(data, byte, out=self._equal[: len(data)]))
 
 
 class _Batch:
     """A copy of the bytes of a batch, changed in place.
 
-    done: what was done to each text; numbers: its seq and op_id, -1 where they were not read.
+    done: bits of the changes to each text; numbers: its seq and op_id, -1 if they were not read.
     """
 
-    def __init__(self, texts: Texts, room: _Room) -> None:
+    def __init__(self, texts: PackedTexts, room: _Room) -> None:
         raw, begin, size = texts
         self.order = np.argsort(begin, kind="stable")
         if (np.diff(begin[self.order]) < size[self.order][:-1]).any():  # in a damaged file texts can overlap
@@ -138,8 +137,8 @@ class _Batch:
         self.done[self.order], self.numbers[:, self.order] = done, numbers
 
     def _only(self, equals: Ints, row: Ints, before: Ints, key: bytes) -> tuple[Ints, Ints]:
-        """The texts that hold a key once, and where in the bytes it ends. equals: where each `=` stands that is in a text or
-        behind it; row: that text; before: the 8 bytes before each."""
+        """The texts that hold a key once, and where in the bytes it ends. equals: positions of each `=` in a text or behind it;
+        row: that text; before: the 8 bytes before each."""
         head, _, tail = key.partition(b"=")
         word = np.uint64(int.from_bytes(head[-8:].rjust(8, b"\0"), "little"))
         mask = np.uint64((1 << 64) - (1 << 8 * max(8 - len(head), 0)))
@@ -155,7 +154,7 @@ class _Batch:
         return row, found + 1 + len(tail)
 
     def _take_numbers(self, at: Ints, end: Ints) -> tuple[Ints, Bools]:
-        """The numbers that begin somewhere, and which of them could be read; of those zeros are left in the bytes."""
+        """The numbers at these positions, and which could be read; those are overwritten with zeros."""
         words = self._words[at].view("<u8")
         size = np.minimum(_digits(words), end - at)
         value = _value(words, size)
@@ -197,7 +196,7 @@ _FIRST = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], np.uint6
 
 
 def _digits(words: Words) -> Ints:
-    """With how many digits each word begins."""
+    """Number of digits at the beginning of each word."""
     # A digit is a byte from 0x30 on that stays below 0x40 with 6 added to it.
     odd = (words & _HIGH) ^ _ZEROS
     odd |= ((words + _SIX) & _HIGH) ^ _ZEROS
@@ -210,7 +209,7 @@ def _digits(words: Words) -> Ints:
 
 
 def _value(words: Words, size: Ints) -> Ints:
-    """The number that the first digits of each word are."""
+    """The number that the first digits of each word form."""
     value = (words & _LOW) << (64 - 8 * size).view(np.uint64)  # the others lead as zeros
     for factor, bits, mask in (10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10_000, 32, 0x00000000FFFFFFFF):
         value *= np.uint64((factor << bits) + 1)

@@ -1,7 +1,7 @@
 """A file or folder of traces of graphs being captured -> the traces in it, and the size and mode of each.
 
 vLLM and SGLang write such traces into `capture_traces/` beside the run's, one for each size or all in one, and a list
-`execution_details.json` of their files, sizes and modes. What is in a trace is not known here.
+`execution_details.json` of their files, sizes and modes. The traces themselves are not read here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_BYTES = 1 << 24
 
 
 class CaptureFile(NamedTuple):
-    """One trace of graphs being captured; batch_size, mode: where its name or the list beside it says so."""
+    """One trace of graphs being captured; batch_size, mode: if its name or the list beside it gives them."""
 
     path: Path
     batch_size: int | None = None
@@ -39,7 +39,7 @@ class _Detail(msgspec.Struct):
 
 
 def given(path: Path, run: Path) -> list[CaptureFile]:
-    """What a file or folder that was named holds for a run. Raises InputError where that is no trace."""
+    """The traces in a file or folder that was named for a run. Raises InputError if there are none."""
     if path.is_dir():
         found = next((files for folder in (path, *(path / name for name in _FOLDERS)) if (files := _in_folder(folder))), [])
     elif path.name.endswith(DETAILS):
@@ -54,7 +54,7 @@ def given(path: Path, run: Path) -> list[CaptureFile]:
 
 
 def beside(run: Path) -> list[CaptureFile]:
-    """The traces of captures that stand beside a run's; none for such a trace itself."""
+    """The traces of captures beside a run's; none if the run is such a trace itself."""
     if not run.is_file():  # standard input
         return []
     try:
@@ -71,7 +71,7 @@ def beside(run: Path) -> list[CaptureFile]:
 
 
 def may_open(run: Path) -> Iterator[Path]:
-    """Whatever `beside` may look into, each folder before what is in it: for who must know beforehand where it leads."""
+    """All paths that `beside` may look into, each folder before its files: for callers that must check first where it leads."""
     yield from (path for path in run.parent.glob("*.json*") if path.name.endswith(DETAILS) or ".capture.json" in path.name)
     for folder in (run.parent / name for name in _FOLDERS):
         yield folder
@@ -91,7 +91,7 @@ def _named(path: Path) -> CaptureFile:
 
 
 def _read(details: Path) -> list[_Detail]:
-    """The list. Raises InputError where it cannot be read."""
+    """Raises InputError for a list that cannot be read."""
     try:
         if details.stat().st_size < _MOST_BYTES:
             return msgspec.json.decode(details.read_bytes(), type=list[_Detail])
@@ -103,7 +103,8 @@ def _read(details: Path) -> list[_Detail]:
 
 
 def _listed(details: Path) -> list[CaptureFile]:
-    """The files of a list that are there, each once; one that is listed with several sizes says itself which are where."""
+    """The files of a list that exist, each once. A file that is listed with several sizes gets none: its annotations tell
+    them."""
     listed: dict[Path, list[_Detail]] = {}
     for one in _read(details):
         listed.setdefault(details.parent / Path(one.file).name, []).append(one)
@@ -113,7 +114,7 @@ def _listed(details: Path) -> list[CaptureFile]:
 
 
 def _with_details(path: Path) -> CaptureFile:
-    """A trace with what the list beside it says of it: under its name, or where it lists one trace, under any."""
+    """A trace with its entry in the list beside it: under its name, or under any name if the list has one trace."""
     prefix = re.sub(r"\.?capture\.json(?:\.gz)?$", "", path.name)
     for details in (path.with_name(f"{prefix}.{DETAILS}"), path.with_name(DETAILS)):
         if details.is_file():
@@ -127,7 +128,7 @@ def _with_details(path: Path) -> CaptureFile:
 
 
 def _of_rank(files: list[CaptureFile], run: Path) -> list[CaptureFile]:
-    """Those of the run's rank where several ranks were captured; engines may capture on one alone."""
+    """The traces of the run's rank if several ranks were captured; engines may capture on one alone."""
     ranks = [_rank(file.path) for file in files]
     mine = _rank(run)
     wanted = mine if mine >= 0 else min((rank for rank in ranks if rank >= 0), default=-1)
@@ -136,5 +137,5 @@ def _of_rank(files: list[CaptureFile], run: Path) -> list[CaptureFile]:
 
 
 def _rank(path: Path) -> int:
-    """The rank that a file's name says; -1 none."""
+    """The rank in a file's name; -1 none."""
     return next((int(found[1]) for pattern in _RANKS if (found := pattern.search(path.name))), -1)

@@ -1,7 +1,7 @@
 """Compressed bytes -> their text, decompressed on another core while the text before is being read.
 
-A thread does it: zlib and those that are faster (`isal`, `zlib_ng`, where they are installed) leave the rest of Python running.
-It stays a few megabytes ahead, so that memory does not grow with the file. What the text means is not known here.
+A thread does it: zlib and faster libraries (`isal`, `zlib_ng`, where they are installed) release the interpreter's lock. It
+stays a few megabytes ahead, so that memory does not grow with the file. Knows nothing of the text's meaning.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _AHEAD = 16  # pieces that wait to be read
 
 
 class DamagedGzip(Exception):
-    """The bytes are not what a compressor wrote, or end too early; the text says which."""
+    """The bytes are not what a compressor wrote, or end too early; the message tells which."""
 
 
 class Gunzip:
-    """The text of one or more gzip members, read from the first byte on. `close` it, also where not all was read.
+    """The text of one or more gzip members. `close` it, also before the end.
 
-    stream: the compressed file; from here on only this reads it.
+    stream: the compressed file; nothing else may read it from here on.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -40,12 +40,12 @@ class Gunzip:
         self._thread.start()
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer only at the end of the text. Raises as `readinto` does."""
+        """`size` bytes; fewer only at the end of the text. Raises as `readinto` does."""
         room = bytearray(size)
         return bytes(memoryview(room)[: self.readinto(memoryview(room))])
 
     def readinto(self, room: memoryview) -> int:
-        """Fill the room; returns how many bytes there are, fewer only at the end of the text.
+        """Fill the room; returns the number of bytes, fewer only at the end of the text.
 
         Raises DamagedGzip, and whatever reading the stream raises.
         """
@@ -58,7 +58,7 @@ class Gunzip:
         return size
 
     def close(self) -> None:
-        """End the thread, after what it is decompressing now."""
+        """End the thread, once it has decompressed its current piece."""
         with self._change:
             self._closed = True
             self._change.notify_all()
@@ -106,7 +106,7 @@ class Gunzip:
             raise DamagedGzip("it ends in the middle of the compressed data")
 
     def _hand_over(self, text: bytes) -> bool:
-        """Give a piece to the reader, once it has room; False where nobody wants more."""
+        """Give a piece to the reader when it has room; False if nobody wants more."""
         with self._change:
             self._change.wait_for(lambda: self._closed or len(self._ready) < _AHEAD)
             if text:

@@ -23,7 +23,7 @@ class _Kernel(msgspec.Struct):
 
 
 def beside(run: Path) -> dict[str, tuple[str, ...]]:
-    """The lines `file:line` that a kernel was made from, by its name, where that file lies beside a run's and can be read."""
+    """Lines `file:line` that each kernel was made from, by its name, if that file lies beside a run's and can be read."""
     path = run.parent / NAME
     try:
         if not run.is_file() or not path.is_file() or path.stat().st_size > _MOST_BYTES:

@@ -57,7 +57,7 @@ _PROCESS = ~_TID_MASK  # the bits of a globalTid that identify its process
 def read(db: Database) -> Trace:
     """The whole export as a Trace.
 
-    Raises EmptyCapture where it holds neither GPU activity nor NVTX ranges, InputError where it is damaged.
+    Raises EmptyCapture if it holds neither GPU activity nor NVTX ranges, InputError if it is damaged.
     """
     export = _Export(db)
     trace = export.trace
@@ -71,13 +71,6 @@ def read(db: Database) -> Trace:
     if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
         raise _empty(db)
     return trace
-
-
-def _copy_name(kind: int, source: int, target: int) -> str:
-    """As torch.profiler calls a copy, `Memcpy HtoD (Pageable -> Device)`; `Memcpy` where an export does not say from where."""
-    if kind not in COPY_KINDS or not (0 <= source < len(_MEMORY) and 0 <= target < len(_MEMORY)):
-        return "Memcpy"
-    return f"Memcpy {COPY_KINDS[kind]} ({_MEMORY[source]} -> {_MEMORY[target]})"
 
 
 class _Export:
@@ -106,14 +99,13 @@ class _Export:
     # ------------------------------------------------------------------ codes
 
     def _string(self, string_id: int) -> int:
-        """The code of StringIds[string_id] in the trace, -1 where it is unknown."""
+        """Code of StringIds[string_id] in the trace, -1 if unknown."""
         return self.trace.strings.code(self.names[string_id]) if string_id in self.names else -1
 
     def _process(self, global_pid: int) -> int:
         return self.process_of.setdefault(global_pid & ~_TID_MASK, len(self.process_of))
 
     def thread(self, global_tid: int) -> int:
-        """The row of a thread, new or known."""
         self._process(global_tid)
         return self.thread_of.setdefault(global_tid, len(self.thread_of))
 
@@ -158,8 +150,12 @@ class _Export:
             columns["name"] = np.full(rows, self.trace.strings.code("Memset") if rows else -1)
             return self._activities(ActivityKind.MEMSET, columns)
         (kinds, sources, targets), _, code = distinct_rows(columns["copykind"], columns.pop("source"), columns.pop("target"))
-        ends = zip(kinds.tolist(), sources.tolist(), targets.tolist(), strict=True)
-        names = [self.trace.strings.code(_copy_name(*one)) for one in ends]
+        names = []
+        for kind, source, target in zip(kinds.tolist(), sources.tolist(), targets.tolist(), strict=True):
+            name = "Memcpy"  # an export may not say from where; torch.profiler writes `Memcpy HtoD (Pageable -> Device)`
+            if kind in COPY_KINDS and 0 <= source < len(_MEMORY) and 0 <= target < len(_MEMORY):
+                name = f"Memcpy {COPY_KINDS[kind]} ({_MEMORY[source]} -> {_MEMORY[target]})"
+            names.append(self.trace.strings.code(name))
         columns["name"] = np.array(names, np.int64)[code]
         return self._activities(ActivityKind.MEMCPY, columns)
 
@@ -223,7 +219,7 @@ class _Export:
         return make_table("devices", self._seen_devices(gpu, columns))
 
     def _seen_devices(self, gpus: Ints, columns: dict[str, Ints]) -> dict[str, Ints]:
-        """The GPUs as each process sees them (CUDA_VISIBLE_DEVICES), where the export has it; else as they are."""
+        """The GPUs as each process sees them (CUDA_VISIBLE_DEVICES), if the export has that; else as they are."""
         seen = self.db.integers("TARGET_INFO_CUDA_DEVICE", {"gpu": "gpuId", "ordinal": "cudaId", "pid": "pid"})
         pids = (np.fromiter(self.process_of, np.int64, len(self.process_of)) >> _TID_BITS) & _TID_MASK
         process_of = dict(zip(pids.tolist(), self.process_of.values(), strict=True))
@@ -252,17 +248,17 @@ def _empty(db: Database) -> EmptyCapture:
 
 
 def _text(value: object) -> str:
-    """A text from whatever a column of texts holds; empty where that is NULL."""
+    """A cell of a column of texts as text; empty for NULL."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
 
 
 class _RangeRows:
-    """Collects rows of NVTX_EVENTS with their texts, batch by batch; of texts only the distinct ones are kept.
+    """Collects rows of NVTX_EVENTS with their texts, batch by batch; only distinct texts stay in memory.
 
-    names: registered texts by textId; export: where threads get their rows; rows: about how many there will be; kinds: whether
-    it has the column eventType.
+    names: registered texts by textId; export: gives threads their rows; rows: expected number; kinds: whether the column
+    eventType exists.
     """
 
     def __init__(self, names: dict[int, str], export: _Export, rows: int, *, kinds: bool) -> None:
@@ -276,24 +272,20 @@ class _RangeRows:
         self.unreadable = 0  # rows without a time or a thread
 
     def add(self, batch: Batch) -> None:
-        """More rows, whatever they hold."""
         start, _, event, tid, _, _ = batch.columns
         kept = np.isin(event, self.kinds)
         readable = (start != NOT_AN_INTEGER) & (tid != NOT_AN_INTEGER)
         self.unreadable += int(np.count_nonzero(kept & ~readable))
         kept &= readable
         if (event == _DOMAIN).any():
-            self._name_domains(batch.take(kept & (event == _DOMAIN)))
+            columns, texts = batch.take(kept & (event == _DOMAIN))
+            tids, domains, text_ids = (columns[at].tolist() for at in (3, 4, 5))
+            for one, domain, text_id, text in zip(tids, domains, text_ids, texts.to_bytes(), strict=True):
+                name, key = text.decode("utf-8", "replace") or self.names.get(text_id, ""), (one & _PROCESS, domain)
+                self.domain_names[key] = min(name, self.domain_names.get(key, name))  # registered twice: the same in any order
             kept &= event != _DOMAIN
         if kept.any():
             self._put(batch if kept.all() else batch.take(kept))
-
-    def _name_domains(self, batch: Batch) -> None:
-        _, _, _, tids, domains, text_ids = map(np.ndarray.tolist, batch.columns)
-        for tid, domain, text_id, text in zip(tids, domains, text_ids, batch.texts.to_bytes(), strict=True):
-            name = text.decode("utf-8", "replace") or self.names.get(text_id, "")
-            key = (tid & _PROCESS, domain)
-            self.domain_names[key] = min(name, self.domain_names.get(key, name))  # registered twice: the same in any order
 
     def _put(self, batch: Batch) -> None:
         (start, end, event, tid, domain, text_id), texts = batch
@@ -323,7 +315,6 @@ class _RangeRows:
         return result
 
     def table(self) -> Table:
-        """All rows."""
         columns: dict[str, Array] = dict(zip(self.columns, map(Growing.whole, self.columns.values()), strict=True))
         columns["open"] = columns["end_ns"] == -1
         codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last is that of number -1

@@ -14,7 +14,7 @@ from pyprof.errors import ToolError
 
 
 def find_nsys() -> str | None:
-    """Nsight Systems on PATH, else where scripts/install_nsys puts it."""
+    """Path of nsys: on PATH, else where scripts/install_nsys puts it."""
     home = os.environ.get("PYPROF_NSYS_HOME") or str(Path.home() / ".cache" / "pyprof" / "nsys")
     return shutil.which("nsys") or shutil.which("nsys", path=str(Path(home) / "bin"))
 
@@ -23,7 +23,7 @@ def find_nsys() -> str | None:
 def exported(path: Path, name: str) -> Iterator[Path]:
     """The export of a report as a temporary file; name: the report's name for people.
 
-    Raises ToolError where nsys is missing or cannot export it.
+    Raises ToolError if nsys is missing or cannot export it.
     """
     command = f"nsys export --type sqlite -o {Path(name).with_suffix('.sqlite')} {name}"
     nsys = find_nsys()

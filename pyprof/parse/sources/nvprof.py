@@ -1,7 +1,8 @@
 """nvprof's SQLite (`nvprof -o net.sql`, also .nvvp and .nvprof) -> Trace.
 
-Kernel names are stored mangled, API calls as callback numbers, a range as two rows. One file is one process. nvprof knows GPUs
-up to compute capability 7.x and was dropped from CUDA 13, so this reader stays small.
+Kernel names are stored mangled, API calls as callback numbers. A range is two rows: that of its begin names it and, in a C
+union, its thread; that of its end has the same id. One file is one process. nvprof knows GPUs up to compute capability 7.x and
+was dropped from CUDA 13, so this reader stays small.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from functools import partial
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values, map_distinct
-from pyprof.arrays.types import Ints
+from pyprof.arrays.columns import Growing, distinct_places, distinct_values, map_distinct, narrowest
+from pyprof.arrays.types import Array, Ints
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
-from pyprof.parse.sources.nvprof_names import Names
-from pyprof.parse.sources.nvprof_ranges import read_ranges
 from pyprof.parse.sources.sqlite import Database
-from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
+from pyprof.parse.sources.sqlite_pages.btree import PageBlock
+from pyprof.parse.sources.sqlite_pages.reader import Batch, PackedTexts
+from pyprof.parse.sources.trace import ActivityKind, Labels, Table, Trace, concatenated, make_table
 
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")  # the second with concurrency tracing off
 # Columns of the trace's tables, each with its name in the file.
@@ -55,7 +56,7 @@ _API_NAMES = {
 def read(db: Database) -> Trace:
     """The whole file as a Trace.
 
-    Raises EmptyCapture where nothing was recorded, InputError where the file is damaged.
+    Raises EmptyCapture if nothing was recorded, InputError if the file is damaged.
     """
     return _NvprofReader(db).read()
 
@@ -149,3 +150,162 @@ class _NvprofReader:
             columns[name] = np.where(columns[name] > 0, columns[name], -1)  # 0 means unknown
         columns["process"] = np.full(len(columns["name"]), -1)
         return make_table("devices", columns)
+
+
+# ---------------------------------------------------------------------------------------------- texts
+
+_TABLE, _ID, _TEXT = "StringTable", "_id_", "value"
+_ROWS_AT_ONCE = 65_536
+
+
+class _Strings:
+    """Collects the rows of the table: id and size of each text, and the bytes of all one after another."""
+
+    def __init__(self) -> None:
+        self.ids, self.sizes, self.raw = Growing(np.int64), Growing(np.int64), Growing(np.uint8)
+
+    def add(self, batch: Batch) -> None:
+        self.ids.append(batch.columns[0])
+        self.sizes.append(batch.texts.size)
+        self.raw.append(np.frombuffer(b"".join(batch.texts.to_bytes()), np.uint8))
+
+
+class Names:
+    """The texts of a file by id; only the distinct ones that are requested become Python objects."""
+
+    def __init__(self, db: Database) -> None:
+        rows = db.collect(_TABLE, (_ID,), _TEXT, _Strings)
+        ids, size = rows.ids.whole(), rows.sizes.whole()
+        order = np.argsort(ids, kind="stable")
+        order = order[np.searchsorted(ids[order], 0) :]  # the others have no id
+        self._ids, self._size, self._begin = ids[order], size[order], (np.cumsum(size) - size)[order]
+        self._raw = rows.raw.whole()
+
+    def get(self, name: int) -> str | None:
+        """The text of an id, None if unknown."""
+        at = int(self._find(np.array([name]))[0])
+        return None if at < 0 else self._raw[self._begin[at] :][: self._size[at]].tobytes().decode("utf-8", "replace")
+
+    def _find(self, names: Ints) -> Ints:
+        """Place of the text of each id, -1 unknown."""
+        at = np.searchsorted(self._ids, names)
+        known = at < len(self._ids)
+        known[known] = self._ids[at[known]] == names[known]
+        return np.where(known, at, -1)
+
+    def split(self, names: Array, labels: Labels) -> tuple[Array, Array, Array]:
+        """Label, seq and op_id of the text of each id; an unknown text is empty."""
+        rows, place = distinct_places(self._find(names), len(self._ids))
+        found = np.full((3, len(rows) + 1), -1, np.int64)
+        if place.min(initial=0) < 0:
+            found[:, -1] = labels.split("")
+        read = labels.reader(len(rows))
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[first : first + _ROWS_AT_ONCE]
+            found[:, first : first + len(some)] = read(self._texts(some))
+        label, seq, op_id = found[:, place]
+        return label, seq, op_id
+
+    def _texts(self, rows: Ints) -> PackedTexts:
+        """The texts at some places. If these lie far apart, the bytes between are left out."""
+        begin, size = self._begin[rows], self._size[rows]
+        low, high = int(begin.min()), int((begin + size).max())
+        texts = PackedTexts(self._raw[low:high], begin - low, size)
+        if high - low <= 2 * int(size.sum()):
+            return texts
+        ends = (begin + size).tolist()
+        raw = np.concatenate([self._raw[one:end] for one, end in zip(begin.tolist(), ends, strict=True)])
+        return PackedTexts(raw, np.cumsum(size) - size, size)
+
+
+# ---------------------------------------------------------------------------------------------- ranges, two rows each
+
+_MARKER, _START, _END = "CUPTI_ACTIVITY_KIND_MARKER", 2, 4
+_COLUMNS = ("flags", "id", "timestamp", "name", "domain", "objectKind")
+_NEEDED = ("flags", "timestamp", "id", "objectKind", "objectId", "name")
+_PROCESS, _THREAD = 1, 2  # CUPTI_ACTIVITY_OBJECT_*
+_UNION_BYTES = 8  # of its 12 only those of its kind are initialised: process and thread are the first 8
+
+
+class _MarkerRows:
+    """Collects begins and ends as columns: id and time of both, for begins also name, domain and thread; -1 unknown."""
+
+    def __init__(self) -> None:
+        self.begins = [Growing(dtype) for dtype in (np.int32, np.int64, np.int32, np.int32, np.int32)]
+        self.ends = [Growing(dtype) for dtype in (np.int32, np.int64)]
+        self.pids: set[int] = set()
+        self.unreadable = 0  # begins without a time
+
+    def add(self, batch: Batch) -> None:
+        flags, *columns, kind = batch.columns
+        texts = batch.texts
+        union = PageBlock(texts.raw).gather(_UNION_BYTES, texts.begin).view("<u4").reshape(-1, 2).T.astype(np.int64)
+        union[:, (texts.size < _UNION_BYTES) | ~np.isin(kind, (_PROCESS, _THREAD))] = -1
+        pid, tid = union
+        tid[kind != _THREAD] = -1
+        marker, time = columns[:2]
+        begins, ends = flags == _START, (flags == _END) & (marker >= 0) & (time >= 0)
+        self.unreadable += int(np.count_nonzero(begins & (time < 0)))
+        begins &= time >= 0
+        self.pids.update(distinct_values(pid[begins & (pid >= 0)]).tolist())
+        for column, values in zip(self.begins, (*columns, tid), strict=True):
+            column.append(narrowest(values[begins]))
+        for column, values in zip(self.ends, (marker, time), strict=True):
+            column.append(narrowest(values[ends]))
+
+
+def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int], int]) -> tuple[Table, set[int]]:
+    """All ranges, left open if they have no end, and the processes that they name.
+
+    thread: gives the row of `threads` of a thread id.
+    """
+    if not db.has(_MARKER, *_NEEDED):
+        return make_table("ranges"), set()
+    rows = db.collect(_MARKER, _COLUMNS, "objectId", _MarkerRows, blobs=True)
+    if rows.unreadable:
+        trace.notes.append(f"{rows.unreadable} NVTX ranges without a readable time were left out")
+    marker, begin, name, domain, tid = (column.whole() for column in rows.begins)
+    ids, times = (column.whole() for column in rows.ends)
+    end = _ends(ids, times, marker, begin)
+    label, seq, op_id = names.split(name, trace.labels)
+
+    def code_of_domain(name: int) -> int:
+        text = names.get(name) if name > 0 else None
+        return trace.strings.code(text) if text else -1
+
+    columns = {
+        "start_ns": begin,
+        "end_ns": end,
+        "thread": map_distinct(tid, lambda number: thread(number) if number >= 0 else -1),
+        "label": label,
+        "seq": seq,
+        "op_id": op_id,
+        "domain": map_distinct(domain, code_of_domain),
+        "open": end < 0,
+    }
+    return make_table("ranges", columns), rows.pids
+
+
+def _ends(ids: Array, times: Array, marker: Array, begin: Array) -> Array:
+    """The end of each range, -1 unknown: if an id has several ends, the first after its begin, else the last."""
+    if not len(ids):
+        return np.full(len(marker), -1, np.int64)
+    order = np.argsort(ids, kind="stable")
+    ids, times = ids[order], times[order]
+    if (ids[1:] == ids[:-1]).any():
+        order = np.lexsort((times, ids))
+        ids, times = ids[order], times[order]
+        at = _first_after(ids, times, marker, begin)
+    else:
+        at = np.minimum(np.searchsorted(ids, marker), len(ids) - 1)
+    return np.where(ids[at] == marker, times[at], -1)
+
+
+def _first_after(ids: Ints, times: Ints, marker: Ints, begin: Ints) -> Ints:
+    """For each (marker, begin) the place in the sorted (ids, times) of the first of its id not before it, else of its last."""
+    order = np.lexsort((np.repeat([1, 0], [len(ids), len(marker)]), np.append(times, begin), np.append(ids, marker)))
+    is_end = order < len(ids)
+    before = np.empty(len(order), np.int64)
+    before[order] = np.cumsum(is_end)  # ends in order before each row
+    at = np.minimum(before[len(ids) :], len(ids) - 1)
+    return np.where(ids[at] == marker, at, np.maximum(before[len(ids) :] - 1, 0))

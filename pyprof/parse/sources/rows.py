@@ -1,7 +1,7 @@
-"""Tables of an SQLite file -> columns, row by row through SQLAlchemy: for what the page reader refuses.
+"""Tables of an SQLite file -> columns, row by row through SQLAlchemy: for everything that the page reader refuses.
 
 Views, generated columns, cells of another type than declared, files with a journal beside them. Columns are found by
-reflection, rows read by Core selects. The only module that imports SQLAlchemy; a file that the page reader takes needs it not.
+reflection, rows read by Core selects. The only module that imports SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError
 from pyprof.parse.sources.sqlite_pages.btree import SLACK
-from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Cell, Texts
+from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Cell, PackedTexts
 
 Rows = Sequence[Sequence[Cell]]
 _BATCH_ROWS = 65_536
 
 
 class RowReader:
-    """Tables behind a connection that stays the caller's; fault: what makes an error of the file an error of ours."""
+    """Reads tables over the caller's connection; fault: turns an error of SQLite into one of ours."""
 
     def __init__(self, driver: sqlite3.Connection, fault: Callable[[Exception], InputError]) -> None:
         engine = sa.create_engine("sqlite://", creator=lambda: driver, poolclass=sa.StaticPool, pool_reset_on_return=None)
@@ -37,14 +37,20 @@ class RowReader:
         self._fault = fault
 
     def integers(self, table: str, columns: Sequence[str]) -> list[Ints]:
-        """Integer columns; NULL, and what cannot be made an integer, is -1."""
-        parts = [_integers(rows, len(columns)) for rows in self._rows(table, columns, None)]
+        """Integer columns; -1 for NULL and anything that cannot be made an integer."""
+        parts = []
+        for rows in self._rows(table, columns, None):
+            try:
+                flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(columns))
+            except (TypeError, ValueError, OverflowError):
+                flat = np.fromiter((_integer(value) for row in rows for value in row), np.int64, len(rows) * len(columns))
+            parts.append(flat.reshape(len(rows), len(columns)))
         stacked = np.concatenate([np.empty((0, len(columns)), np.int64), *parts])
         return [np.ascontiguousarray(column) for column in stacked.T]
 
     def batches(self, table: str, columns: Sequence[str], wide: str | None, *, blobs: bool = False) -> Iterator[Batch]:
-        """Integer columns with the texts (or blobs) of one more, in batches; NULL is -1 or empty, what is not an integer
-        NOT_AN_INTEGER, what is not a blob empty."""
+        """Integer columns with the texts (or blobs) of one more, in batches; NULL is -1 or empty, a cell that is no integer
+        NOT_AN_INTEGER, one that is no blob empty."""
         for rows in self._rows(table, columns, wide):
             numbers = [
                 np.fromiter((v if type(v) is int else NOT_AN_INTEGER for v in column), np.int64, len(rows))
@@ -71,14 +77,6 @@ class RowReader:
             raise self._fault(error) from error
 
 
-def _integers(rows: Rows, width: int) -> Ints:
-    try:
-        flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
-    except (TypeError, ValueError, OverflowError):
-        flat = np.fromiter((_integer(value) for row in rows for value in row), np.int64, len(rows) * width)
-    return flat.reshape(len(rows), width)
-
-
 def _integer(value: Cell) -> int:
     try:
         number = int(value)  # type: ignore[arg-type]  # None is a TypeError
@@ -87,12 +85,12 @@ def _integer(value: Cell) -> int:
     return number if -(1 << 63) <= number < 1 << 63 else -1
 
 
-def _texts(values: Sequence[Cell], blobs: bool) -> Texts:
-    """What stands in a column of texts (a number other than 0 as its digits) or of blobs."""
+def _texts(values: Sequence[Cell], blobs: bool) -> PackedTexts:
+    """Cells of a column of texts (a number other than 0 as its digits) or of blobs."""
     if blobs:
         encoded = [value if isinstance(value, bytes) else b"" for value in values]
     else:
         encoded = [value if isinstance(value, bytes) else str(value).encode() if value else b"" for value in values]
     size = np.fromiter(map(len, encoded), np.int64, len(encoded))
     raw = np.frombuffer(b"".join([*encoded, bytes(SLACK)]), np.uint8)
-    return Texts(raw, np.cumsum(size) - size, size)
+    return PackedTexts(raw, np.cumsum(size) - size, size)

@@ -1,7 +1,7 @@
 """An SQLite file opened read-only -> its tables as numpy columns, whatever is missing or odd in it.
 
-nsys and nvprof share it. Columns are read from the file's pages, or row by row where the pages are refused. Every fault of the
-file leaves here as an error of ours; this module must not know what a table means.
+For nsys and nvprof. Columns are read from the file's pages, or row by row if the pages are refused. Every fault of the file
+becomes an error of ours here; knows nothing of what a table means.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FAULTS = (sqlite3.Error, UnicodeDecodeError, DamagedFile)
 
 
 class _Collector(Protocol):
-    """Something that takes rows batch by batch."""
+    """An object that takes rows batch by batch."""
 
     def add(self, batch: Batch) -> None: ...
 
@@ -42,14 +42,14 @@ Collector = TypeVar("Collector", bound=_Collector)
 
 
 def uri_of(path: Path) -> str:
-    """What SQLite is to open so that a capture is read and never written to; a log beside it is part of it."""
+    """A URI with which SQLite reads a capture, including a log beside it, and never writes to it."""
     # In a folder without write permission a file that once had a log opens only as immutable, which is blind to a log.
     immutable = "" if os.access(path.parent, os.W_OK) or _log_of(path) else "&immutable=1"
     return f"file:{quote(str(path.absolute()))}?mode=ro{immutable}"
 
 
 def check_no_log(path: Path) -> None:
-    """Raise InputError where SQLite keeps changes beside a file: the file alone is another capture."""
+    """Raise InputError if SQLite keeps changes beside a file: the file alone is another capture."""
     if log := _log_of(path):
         raise InputError(
             f"{path}: {log} beside it holds changes that are not in the file",
@@ -58,7 +58,7 @@ def check_no_log(path: Path) -> None:
 
 
 def _log_of(path: Path) -> str | None:
-    """The name of a log that is not empty."""
+    """The name of a log beside the file that is not empty."""
     for suffix in ("-journal", "-wal"):
         beside = os.path.realpath(path) + suffix
         if os.path.isfile(beside) and os.path.getsize(beside):
@@ -69,8 +69,8 @@ def _log_of(path: Path) -> str | None:
 class Database:
     """A capture in SQLite, never written to; `close` it.
 
-    descriptor: the open file, which must stay open as long as the database. name: the file's name for people.
-    Raises InputError where the file is damaged or in use, at the first access that finds it so.
+    descriptor: the open file, which must stay open as long as the database. name: the file's name for people. Raises InputError
+    if the file is damaged or in use, at the first access that finds it so.
     """
 
     def __init__(self, descriptor: int, path: Path, name: str) -> None:
@@ -100,11 +100,10 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Close the database."""
         self._driver.close()
 
     def _check_whole(self, header: bytes) -> None:
-        """Raise InputError where the file is shorter than its header says, even if all that is read would be there."""
+        """Raise InputError if the file is shorter than its header says, even if everything that is read would be there."""
         page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
         counted = header[24:28] == header[92:96]  # old writers leave the number of pages stale
         expected = 100 if len(header) < 100 else (65_536 if page == 1 else page) * pages if counted else 0
@@ -112,7 +111,7 @@ class Database:
             raise InputError(f"{self.name}: cut short: {self._bytes} of {expected} bytes are there", "copy or export it again")
 
     def _check_companions(self, path: Path) -> None:
-        """Raise InputError where what SQLite would open beside the file is no file: it would wait for a pipe for ever."""
+        """Raise InputError if a path that SQLite would open beside the file is no file: it would wait for a pipe for ever."""
         for suffix in _COMPANIONS:
             beside = os.path.realpath(path) + suffix
             with contextlib.suppress(OSError):
@@ -144,7 +143,7 @@ class Database:
         return schema is not None and bool(schema.affinities) and {*columns} <= schema.affinities.keys()
 
     def schema(self, table: str) -> Schema | None:
-        """What SQLite says of a table, None where there is none of that name.
+        """SQLite's description of a table, None if there is none of that name.
 
         Raises InputError for a table that no profiler writes and whose rows could not be trusted.
         """
@@ -183,17 +182,17 @@ class Database:
     # ------------------------------------------------------------------ values
 
     def rows(self, sql: str, *values: str) -> list[tuple[Cell, ...]]:
-        """All rows of a query that has few."""
+        """All rows of a query with a small result."""
         try:
             return self._driver.execute(sql, values).fetchall()
         except _FAULTS as error:
             raise self._fault(error) from error
 
     def integers(self, table: str, columns: Mapping[str, str], *, narrow: bool = False) -> dict[str, Ints]:
-        """Integer columns of a table, empty where it is absent; -1 where a column is absent, or a cell is not an integer.
+        """Integer columns of a table, empty without the table; -1 without the column, and for a cell that is no integer.
 
-        columns: name in the table by name in the result; narrow: where there are many rows, a column whose numbers fit may
-        come in 32 bits.
+        columns: name in the table by name in the result; narrow: in a long table, a column whose numbers fit may come in 32
+        bits.
         """
         schema, names = self.schema(table), list(dict.fromkeys(columns.values()))
         assert len(names) == len(columns), "each column can be requested once"
@@ -214,8 +213,8 @@ class Database:
     ) -> Collector:
         """Give a collector all rows of a table in batches: integer columns, and the texts (or blobs) of one more column.
 
-        A column that the table lacks, and NULL, is -1, in the wide one empty. Where the pages have to be given up in the
-        middle, a new collector begins again row by row; there a cell that is not an integer is NOT_AN_INTEGER.
+        A missing column and NULL are -1, in the wide column empty. If the pages have to be given up in the middle, a new
+        collector begins again row by row; there a cell that is no integer is NOT_AN_INTEGER.
         """
         schema, collector = self.schema(table), start()
         if schema is None:
@@ -241,7 +240,7 @@ class Database:
 
 
 def _affinity(declared: str) -> str:
-    """What SQLite makes of a declared type: https://www.sqlite.org/datatype3.html, section 3.1."""
+    """SQLite's affinity of a declared type: https://www.sqlite.org/datatype3.html, section 3.1."""
     if "INT" in declared:
         return "INTEGER"
     if "CHAR" in declared or "CLOB" in declared or "TEXT" in declared:

@@ -1,8 +1,8 @@
-"""Trace: what every source turns its file into, so that nothing downstream knows a file format.
+"""Trace: the common form of all captures, so that nothing downstream knows a file format.
 
-Tables are dicts of equally long numpy columns, each declared here once with its type and meaning. Times are integer
-nanoseconds on one clock. Texts are codes into `strings`; range texts are codes into `markers`, one decoded object for each
-distinct text. An unknown integer is -1. Rows may come in any order: nothing downstream depends on it.
+Tables are dicts of equally long numpy columns, each declared here once with its type and meaning. Times are integer nanoseconds
+on one clock. Texts are codes into `strings`; range texts are codes into `markers`, one decoded object for each distinct text.
+An unknown integer is -1. Rows may come in any order: nothing downstream depends on it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing, narrowest
+from pyprof.arrays.columns import narrowest
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.markers import Marker, decode, split_ids
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.kineto.counters import Samples
     from pyprof.parse.sources.measured.launches import Measured
-    from pyprof.parse.sources.sqlite_pages.reader import Texts
+    from pyprof.parse.sources.sqlite_pages.reader import PackedTexts
 
 
 class ActivityKind:
@@ -39,8 +39,7 @@ COPY_KINDS = {
 
 
 class ColumnType(NamedTuple):
-    """One column of a table: name, numpy type, meaning, default where a source has nothing; narrow: whether a source may give
-    fewer bits."""
+    """One column of a table. default: if a source has nothing; narrow: whether a source may give fewer bits."""
 
     name: str
     dtype: str
@@ -145,14 +144,21 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
 }
 
 Table = dict[str, Array]
+_MOST_DIGITS = 18  # fit 62 bits; Python itself refuses to read some thousands
 _LONG = ("activities", "launches", "ranges", "memory", "frames")
+
+
+def integer(text: str) -> int:
+    """The number in a text; -1, unknown, if it is none or has more digits than a column holds."""
+    digits = text[1:] if text[:1] == "-" else text
+    return int(text) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else -1
 
 
 def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
     """A table with every declared column in its declared type; columns that are not given hold their default.
 
-    In long tables defaults take no memory and cannot be written to.
-    Raises KeyError for a column that is not declared, ValueError where lengths differ.
+    In long tables defaults take no memory and cannot be written to. Raises KeyError for a column that is not declared,
+    ValueError if lengths differ.
     """
     given = dict(columns or {})
     rows = len(next(iter(given.values()))) if given else 0
@@ -174,7 +180,7 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
 
 
 def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
-    """Integers in a smaller type; one that it cannot hold becomes unknown, never another number."""
+    """Integers in a smaller type; one that does not fit becomes unknown, never another number."""
     limits = np.iinfo(dtype)
     if values.dtype == dtype:
         return values
@@ -188,7 +194,7 @@ def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
 
 
 def concatenated(tables: list[Table]) -> Table:
-    """Tables of one kind one after another; the tables are emptied column by column."""
+    """Tables of one kind one after another; the input tables are emptied column by column."""
     filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
     whole: Table = {}
     for name in [*filled[0]]:
@@ -205,7 +211,7 @@ def concatenated(tables: list[Table]) -> Table:
 
 
 def chosen(table: Table, keep: Bools) -> Table:
-    """The rows of a table for which a mask is true: the same table where all are."""
+    """The rows of a table in a mask: the same table if all are."""
     if keep.all():
         return table
     rows = np.flatnonzero(keep)
@@ -213,46 +219,23 @@ def chosen(table: Table, keep: Bools) -> Table:
 
 
 class GrowingTable:
-    """A table of one kind that pieces are put to. Its columns grow where they stand, in 32 bits where that is allowed and
-    enough; one of a single value takes no memory and cannot be written to."""
+    """A table of one kind that grows. Columns that may be narrow are kept in 32 bits as long as all values fit; a column with a
+    single value takes no memory and cannot be written to."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._columns = {column.name: _GrowingColumn(column) for column in TABLES[name]}
+        self._name, self._parts = name, [make_table(name)]
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """More rows; columns that are not given hold their default. Raises as `make_table` does."""
-        for name, piece in make_table(self._name, columns).items():
-            self._columns[name].append(piece)
+        """Add rows; columns that are not given hold their default. Raises as `make_table` does."""
+        table = make_table(self._name, columns)
+        for name in (column.name for column in TABLES[self._name] if column.narrow):
+            values = table[name]
+            table[name] = np.broadcast_to(narrowest(values[:1]), len(values)) if values.strides == (0,) else narrowest(values)
+        self._parts.append(table)
 
     def whole(self) -> Table:
-        """All rows; none can be put to them after that."""
-        return {name: column.whole() for name, column in self._columns.items()}
-
-
-class _GrowingColumn:
-    """As `Growing`, but a number for as long as there is only one value; type: of the table that it is in."""
-
-    def __init__(self, type: ColumnType) -> None:
-        self._type, self._value, self._rows = type, np.array(type.default, type.dtype), 0
-        self._growing: Growing | None = None
-
-    def append(self, piece: Array) -> None:
-        if not len(piece):
-            return
-        if self._growing is None:
-            if piece.strides == (0,) and (not self._rows or piece[0] == self._value):
-                self._value, self._rows = piece[0], self._rows + len(piece)
-                return
-            self._growing = Growing(np.int32 if self._type.narrow else self._type.dtype)
-            self._growing.append(np.broadcast_to(self._narrow(self._value.reshape(1)), self._rows))
-        self._growing.append(self._narrow(piece))
-
-    def whole(self) -> Array:
-        return np.broadcast_to(self._value, self._rows) if self._growing is None else self._growing.whole()
-
-    def _narrow(self, piece: Array) -> Array:
-        return narrowest(piece) if self._type.narrow else piece
+        """All rows; none can be added afterwards."""
+        return concatenated(self._parts)
 
 
 class Strings:
@@ -263,7 +246,6 @@ class Strings:
         self._codes: dict[str, int] = {}
 
     def code(self, text: str) -> int:
-        """The code of a text, new or known."""
         found = self._codes.get(text)
         if found is None:
             found = self._codes[text] = len(self.values)
@@ -271,7 +253,6 @@ class Strings:
         return found
 
     def codes(self, texts: list[str]) -> list[int]:
-        """The codes of texts, new or known."""
         try:
             return [*map(self._codes.__getitem__, texts)]
         except KeyError:
@@ -295,18 +276,18 @@ class Labels:
         self._codes: dict[Hashable, int] = {}
 
     def code(self, text: str, *, keyed: bool = False, numbered: bool = False) -> int:
-        """The code of a range text as `markers.split_ids` leaves it."""
+        """The code of a range text as `markers.split_ids` returns it."""
         key = (text, keyed, numbered)
         found = self._codes.get(key)
         return self.add(key, decode(text, keyed=keyed, numbered=numbered)) if found is None else found
 
     def split(self, text: str) -> tuple[int, int, int]:
-        """Code, sequence number and op id (-1 where unknown) of a range text as NVTX has it."""
+        """Code, sequence number and op id (-1 unknown) of a range text as in NVTX."""
         bare, seq, op_id, keyed = split_ids(text)
         return self.code(bare, keyed=keyed, numbered=seq >= 0), seq, op_id
 
-    def reader(self, texts: int) -> Callable[[Texts], tuple[Ints, Ints, Ints]]:
-        """A function that splits many texts as `split` does one; texts: about how many there will be."""
+    def reader(self, texts: int) -> Callable[[PackedTexts], tuple[Ints, Ints, Ints]]:
+        """A function that splits many texts as `split` does one; texts: expected number."""
         if texts >= _MANY_TEXTS:
             try:
                 from pyprof.parse.sources.emit_texts import EmitTexts
@@ -314,12 +295,13 @@ class Labels:
                 return EmitTexts(self.split).codes
             except ImportError:  # without pyarrow
                 pass
-        return self._split_each
 
-    def _split_each(self, texts: Texts) -> tuple[Ints, Ints, Ints]:
-        found = map(self.split, map(partial(str, encoding="utf-8", errors="replace"), texts.to_bytes()))
-        label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
-        return label, seq, op_id
+        def split_each(packed: PackedTexts) -> tuple[Ints, Ints, Ints]:
+            found = map(self.split, map(partial(str, encoding="utf-8", errors="replace"), packed.to_bytes()))
+            label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
+            return label, seq, op_id
+
+        return split_each
 
     def add(self, key: Hashable, marker: Marker) -> int:
         """The code of a marker that a source built itself; key: what makes it distinct."""
@@ -360,7 +342,6 @@ class Trace:
 
     @property
     def markers(self) -> list[Marker]:
-        """The decoded markers that `ranges.label` refers to."""
         return self.labels.markers
 
     @property

@@ -17,7 +17,7 @@ from pyprof.loading import load_capture, open_trace
 from pyprof.markers import split_ids
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import sqlite, trace
-from pyprof.parse.sources.sqlite_pages.reader import OddFile, Texts
+from pyprof.parse.sources.sqlite_pages.reader import OddFile, PackedTexts
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="splitting texts by columns needs pyarrow")
@@ -128,14 +128,14 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-def as_texts(texts: list[str]) -> Texts:
+def as_texts(texts: list[str]) -> PackedTexts:
     """Texts in bytes, in reversed order and with others between them."""
     raw, begin = b"?", []
     for text in reversed(texts):
         begin.append(len(raw))
         raw += text.encode() + b", seq = 1"
     sizes = [len(text.encode()) for text in texts]
-    return Texts(np.frombuffer(raw, np.uint8), np.array(begin[::-1], np.int64), np.array(sizes, np.int64))
+    return PackedTexts(np.frombuffer(raw, np.uint8), np.array(begin[::-1], np.int64), np.array(sizes, np.int64))
 
 
 @given(st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=12), st.randoms())

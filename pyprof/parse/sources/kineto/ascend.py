@@ -1,6 +1,6 @@
 """Tasks of an Ascend NPU in the trace_view.json of torch_npu.profiler -> `activities`, and `launches` from its arrows.
 
-A task has no category: its args say `Task Type` and `Stream Id`, and it lies on a process of its own. An arrow `async_npu`
+A task has no category; its args have `Task Type` and `Stream Id`, and it lies on a process of its own. An arrow `async_npu`
 leads from the op that launched it to its begin; without one (msprof alone) its launch is unknown. Waits and marks of the
 device's scheduler (EVENT_WAIT, NOTIFY_RECORD ...) do no work and are no activities.
 """
@@ -27,11 +27,6 @@ class _TaskArgs(msgspec.Struct, gc=False):
     stream: Int = msgspec.field(default=-1, name="Stream Id")
 
 
-def is_marked(event: Event) -> bool:
-    """Whether an event without a category may be a task."""
-    return _MARKED in bytes(event.args)
-
-
 class AscendTasks:
     """The tasks and arrows so far."""
 
@@ -43,7 +38,8 @@ class AscendTasks:
         self._to: dict[tuple[int | str, int | str, int], int | str] = {}  # by place: id
 
     def add(self, events: list[Event]) -> None:
-        """Those of some events that `is_marked` that are tasks."""
+        """Add the tasks among some events without a category."""
+        events = [event for event in events if _MARKED in bytes(event.args)]
         args = decode_args(_TaskArgs, events)
         work = [
             (event, one) for event, one in zip(events, args, strict=True) if one.type and not re.search(_IDLE, one.type.upper())
@@ -66,7 +62,7 @@ class AscendTasks:
         self._parts.append(make_table("activities", columns))
 
     def add_arrows(self, events: list[Event], threads: Ints) -> None:
-        """Begins and ends of arrows; threads: the row of `threads` of each begin, in order."""
+        """Add begins and ends of arrows; threads: of each begin, in order."""
         moments = nanoseconds([event.ts for event in events]).tolist()
         rows = iter(threads.tolist())
         for event, when in zip(events, moments, strict=True):
@@ -76,7 +72,7 @@ class AscendTasks:
                 self._to[event.pid, event.tid, when] = event.id or ""
 
     def tables(self, corr: int) -> tuple[Table, Table]:
-        """(activities, launches); corr: from which correlation ids are free."""
+        """(activities, launches); corr: the first free correlation id."""
         activities = concatenated(self._parts or [make_table("activities")])
         origins = [self._from.get(self._to.get(place, " "), (-1, -1)) for place in self._places]
         thread, when = np.array(origins, np.int64).reshape(-1, 2).T

@@ -1,25 +1,21 @@
-"""The events of one block of a torch.profiler trace -> columns, with codes of the reader's own.
-
-What needs more than the events of a block, or the meaning of a text, is left to where blocks are joined (`reader.py`).
-"""
+"""Events of a torch.profiler trace, block by block -> the tables of a Trace; `reader` adds what needs all events."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from pyprof.arrays.types import Array, Ints
-from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto import exported
-from pyprof.parse.sources.kineto.ascend import ARROWS, is_marked
-from pyprof.parse.sources.kineto.codes import Codes
+from pyprof.parse.sources.kineto.ascend import ARROWS, AscendTasks
+from pyprof.parse.sources.kineto.counters import CounterEvents
 from pyprof.parse.sources.kineto.events import (
     LAST_US,
+    Codes,
     Event,
     Events,
     Int,
@@ -27,176 +23,162 @@ from pyprof.parse.sources.kineto.events import (
     as_floats,
     decode_args,
     floats,
-    kept,
     microseconds,
     nanoseconds,
     whole_numbers,
 )
 from pyprof.parse.sources.kineto.facts import Lost
-from pyprof.parse.sources.kineto.gpu import activity_columns, launch_columns, launch_sizes
-from pyprof.parse.sources.kineto.ops import OpArgs, op_codes
-from pyprof.parse.sources.trace import ActivityKind, Table
+from pyprof.parse.sources.kineto.gpu import Activities, Launches, activity_columns, launch_columns
+from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels, RecordedOp, op_codes
+from pyprof.parse.sources.kineto.python import Frames, source_of_stack
+from pyprof.parse.sources.kineto.threads import Arrows
+from pyprof.parse.sources.trace import ActivityKind, GrowingTable, Trace, integer
 
-GPU = {
+_GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
     "Memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET, "Memset": ActivityKind.MEMSET,
     "cuda_graph": ActivityKind.GRAPH,  # in timelines that pyprof wrote
 }  # fmt: skip
-ANNOTATION = "user_annotation"
-_OPS = ("cpu_op", "Operator", ANNOTATION)
+_ANNOTATION = "user_annotation"
+_OPS = ("cpu_op", "Operator", _ANNOTATION)
 _FRAMES = ("python_function", "Python")
 _LARGEST = (1 << 62) - 1
 _KIND, _THREAD = attrgetter("ph", "cat"), attrgetter("pid", "tid")
 _TS, _DUR, _NAME, _STACK, _CODES = (attrgetter(name) for name in ("ts", "dur", "name", "stack", "codes"))
 
-
-class Block(NamedTuple):
-    """What is in a block. parts: pieces of tables, see `BlockReader`; others: events that are read where blocks are joined;
-    names: of threads, by pid and tid; new: of each kind of code what was met first in this block."""
-
-    parts: list[tuple[str, Table]]
-    others: list[tuple[str, list[Event]]]
-    names: list[tuple[int | str, int | str, str]]
-    lost: Lost
-    new: dict[str, list[Hashable]]
+_Reader = Callable[[list[Event], Span], None]
 
 
-Reader = Callable[[list[Event], Span], None]
+class EventTables:
+    """The tables of the events read so far.
 
-
-class BlockReader:
-    """Reads blocks. The codes in their columns:
-
-    threads: pid and tid as the file spells them; texts; ops: see `op_codes`; stacks: `Call stack`; frames: their names;
-    layers: see `activity_columns`.
+    threads: number of each thread by pid and tid, which the columns `thread` hold until `reader` gives them their rows;
+    thread_names: by pid and tid; has_stacks: whether any op has a `Call stack`; lost: events that could not be read as they
+    are.
     """
 
-    def __init__(self) -> None:
-        self._codes: dict[str, Codes[Any]] = {
-            name: Codes() for name in ("threads", "texts", "ops", "stacks", "frames", "layers")
-        }
+    def __init__(self, trace: Trace) -> None:
+        strings = trace.strings
+        self.threads: dict[tuple[int, int], int] = {}
+        self.thread_names: dict[tuple[int, int], str] = {}
+        self.ops, self.frames = OpLabels(trace.labels), Frames(strings)
+        self.activities, self.launches, self.tasks = Activities(strings), Launches(), AscendTasks(strings)
+        self.ranges, self.memory = GrowingTable("ranges"), GrowingTable("memory")
+        self.arrows, self.counters = Arrows(self.threads), CounterEvents()
+        self.has_stacks, self.lost = False, Lost()
+
+        def source_of(stack: str) -> int:
+            self.has_stacks |= bool(stack)
+            source = source_of_stack(stack)
+            return strings.code(source) if source else -1
+
+        threads = self.threads
+        self._thread_codes: Codes[tuple[int | str, int | str]] = Codes(
+            lambda key: threads.setdefault((number_of(key[0]), number_of(key[1])), len(threads))
+        )
+        self._texts: Codes[str] = Codes(strings.code)
+        self._labels: Codes[RecordedOp] = Codes(self.ops.code)
+        self._sources: Codes[str] = Codes(source_of)
+        self._layers: Codes[tuple[str, bool]] = Codes(self.activities.layer)
+        self._readers: list[_Reader | None] = []
         self._kinds: Codes[tuple[str, str]] = Codes()
-        self._readers: list[Reader | None] = []
-        self._begin()
 
-    def _begin(self) -> None:
-        self._parts: list[tuple[str, Table]] = []
-        self._others: list[tuple[str, list[Event]]] = []
-        self._names: list[tuple[int | str, int | str, str]] = []
-        self._lost = Lost()
-
-    def read(self, events: Events) -> Block:
-        """One block."""
+    def read(self, events: Events) -> None:
+        """Add a block."""
         kind = self._kinds.of(map(_KIND, events), len(events))
-        self._readers += [self._reader(*one) for one in self._kinds.new()]
+        self._readers += [self._reader(*one) for one in [*self._kinds][len(self._readers) :]]
         span = self._times(events, kind)
         for number, reader in enumerate(self._readers):
             if reader is not None and len(rows := np.flatnonzero(kind == number)):
                 reader([*map(events.__getitem__, rows.tolist())], span.take(rows))
-        block = Block(
-            self._parts, self._others, self._names, self._lost,
-            {name: new for name, codes in self._codes.items() if (new := codes.new())},
-        )  # fmt: skip
-        self._begin()
-        return block
 
-    def _reader(self, phase: str, category: str) -> Reader | None:
-        """What reads events of a kind; None: they are ignored."""
-        if phase != "X":
-            return {
-                "M": self._read_names, "i": self._read_memory, "C": self._read_samples,
-                "s": self._arrow_reader(category, "arrow begins"), "f": self._arrow_reader(category, "arrow ends"),
-            }.get(phase)  # fmt: skip
-        if category in GPU:
-            return lambda events, span: self._read_activities(GPU[category], events, span)
+    def _reader(self, phase: str, category: str) -> _Reader | None:
+        """The function that reads events of a kind; None: they are ignored."""
+        if phase == "X":
+            return self._reader_of_spans(category)
+        if phase == "M":
+            return self._read_names
+        if phase == "i":
+            return self._read_memory
+        if phase == "C":
+            return lambda events, _: self.counters.add_samples(events)
+        if phase in ("s", "f") and category == ARROWS:
+            return lambda events, _: self.tasks.add_arrows(events, self._threads_of([e for e in events if e.ph == "s"]))
+        if phase in ("s", "f") and category == "fwdbwd":
+            return lambda events, span: self.arrows.add(phase == "s", events, self._threads_of(events), span.start)
+        return None
+
+    def _reader_of_spans(self, category: str) -> _Reader | None:
+        if category in _GPU:
+            kind = _GPU[category]
+            return lambda events, span: self.activities.add(activity_columns(events, kind, span, self._texts, self._layers))
         if category.endswith(("_runtime", "_driver")) or category == "Runtime":
-            return self._read_launches
+            return lambda events, span: self.launches.add(*launch_columns(events, span, self._threads_of(events), self._texts))
         if category in _OPS:
-            return lambda events, span: self._read_ops(category == ANNOTATION, events, span)
-        of_category = {
-            **dict.fromkeys(_FRAMES, self._read_frames),
-            "": self._read_tasks,
-            "cuda_profiler_range": self._read_ranges,
-        }
-        return of_category.get(category)
-
-    def _threads(self, events: list[Event]) -> Array:
-        return self._codes["threads"].of(map(_THREAD, events), len(events))
+            return lambda events, span: self._read_ops(category == _ANNOTATION, events, span)
+        if category in _FRAMES:
+            return self._read_frames
+        if category == "cuda_profiler_range":
+            return lambda events, _: self.counters.add_ranges(events)
+        return (lambda events, _: self.tasks.add(events)) if category == "" else None
 
     def _times(self, events: Events, kind: Array) -> Span:
-        """Of all events. Those whose time cannot be lose their kind; one with a negative duration takes no time. Both are
-        counted."""
+        """Begin and end of all events. An event without a usable time loses its kind; one with a negative duration takes no
+        time. Both are counted."""
         begin, duration = events.begin_us, None if events.begin_us is None else as_floats(map(_DUR, events), len(events))
         if begin is None or duration is None:
             begin, duration = (microseconds([*map(field, events)]) for field in (_TS, _DUR))
         timed, lasts = np.abs(floats(begin)) < LAST_US, floats(duration)
         usual = timed & (lasts >= 0) & (lasts < LAST_US)
-        lost = self._lost
+        lost = self.lost
         for row in np.flatnonzero(~usual).tolist():
-            event, of_gpu = events[row], events[row].cat in GPU
+            event, of_gpu = events[row], events[row].cat in _GPU
             if timed[row] and -LAST_US < lasts[row] < 0:
                 lost = lost._replace(negative=lost.negative + of_gpu, backwards=lost.backwards + (not of_gpu))
             elif event.ph != "M":  # the time of a name does not matter
                 if event.ph == "X":
                     lost = lost._replace(untimed=lost.untimed + of_gpu, others=lost.others + (not of_gpu))
                 kind[row] = -1
-        self._lost = lost
+        self.lost = lost
         if not usual.all():
             begin, duration = np.where(timed, begin, 0), np.where(np.abs(lasts) < LAST_US, duration, 0)
         start = nanoseconds(begin)
         return Span(start, start + np.maximum(nanoseconds(duration), 0))
 
+    def _threads_of(self, events: list[Event]) -> Array:
+        return self._thread_codes.of(map(_THREAD, events), len(events))
+
     # ------------------------------------------------------------------ events of one kind
-
-    def _read_activities(self, kind: int, events: list[Event], span: Span) -> None:
-        columns = activity_columns(events, self._codes["texts"], self._codes["layers"])
-        self._parts.append(("activities", {"kind": np.full(len(events), kind, np.int8), **_times(span), **columns}))
-
-    def _read_launches(self, events: list[Event], span: Span) -> None:
-        columns, args = launch_columns(events, self._codes["texts"])
-        if len((sizes := launch_sizes(args))["corr"]):
-            self._parts.append(("launch sizes", sizes))
-        self._parts.append(("launches", {**_times(span), "thread": self._threads(events), **columns}))
 
     def _read_ops(self, annotation: bool, events: list[Event], span: Span) -> None:
         args = decode_args(OpArgs, events)
         columns = {
-            **_times(span),
-            "thread": self._threads(events),
+            **span.columns(),
+            "thread": self._threads_of(events),
             "seq": _sequence_numbers(args),
             # Rises as ops begin, which puts the outer first where two begin and end in the same microsecond.
             "op_id": np.maximum(whole_numbers(args, "external"), whole_numbers(args, "external_2021")),
         }
         if any(map(_CODES, args)) and (written := exported.range_columns([*map(_CODES, args)])) is not None:
-            self._parts.append(("written ranges", columns | written))
+            self.ranges.add(columns | written)
             return
-        columns["fwd_thread"] = forward = whole_numbers(args, "fwd")  # torch's own number, until blocks are joined
-        columns["label"] = op_codes(events, args, annotation, columns["seq"] >= 0, forward > 0, self._codes["ops"])
+        columns["fwd_thread"] = forward = whole_numbers(args, "fwd")  # torch's own number, until `reader` replaces it
+        columns["label"] = op_codes(events, args, annotation, columns["seq"] >= 0, forward > 0, self._labels)
         if any(map(_STACK, args)):
-            columns["src"] = self._codes["stacks"].of(map(_STACK, args), len(args))
-        self._parts.append(("ranges", columns))
+            columns["src"] = self._sources.of(map(_STACK, args), len(args))
+        self.ranges.add(columns)
 
     def _read_frames(self, events: list[Event], span: Span) -> None:
         args = decode_args(_FrameArgs, events)
         columns = {
             "start": span.start,
             "end": span.end,
-            "thread": self._threads(events),
-            "name": self._codes["frames"].of(map(_NAME, events), len(events)),
+            "thread": self._threads_of(events),
+            "name": self.frames.names.of(map(_NAME, events), len(events)),
             "id": whole_numbers(args, "id"),
             "parent": np.array([-1 if one.parent is None else one.parent for one in args], np.int64),
         }
-        self._parts.append(("frames", columns))
-
-    def _arrow_reader(self, category: str, part: str) -> Reader | None:
-        if category == ARROWS:
-            return lambda events, span: self._others.append(("arrows of tasks", kept(events)))
-        return (lambda events, span: self._read_arrows(part, events, span)) if category == "fwdbwd" else None
-
-    def _read_arrows(self, part: str, events: list[Event], span: Span) -> None:
-        ids = np.empty(len(events), np.object_)
-        ids[:] = [event.id for event in events]
-        self._parts.append((part, {"id": ids, "thread": self._threads(events), "time_ns": span.start}))
+        self.frames.add(columns)
 
     def _read_memory(self, events: list[Event], span: Span) -> None:
         rows = np.flatnonzero([event.name == "[memory]" for event in events])
@@ -205,25 +187,16 @@ class BlockReader:
         on_host = whole_numbers(args, "device_type") == _HOST
         columns = {
             "time_ns": span.start,
-            "thread": self._threads(events),
+            "thread": self._threads_of(events),
             "bytes": whole_numbers(args, "bytes"),
             "device": np.where(on_host, -1, whole_numbers(args, "device")),
         }
-        self._parts.append(("memory", columns))
+        self.memory.add(columns)
 
     def _read_names(self, events: list[Event], _: Span) -> None:
         named = [event for event in events if event.name == "thread_name"]
         for event, args in zip(named, decode_args(_NameArgs, named), strict=True):
-            self._names.append((event.pid, event.tid, args.name))
-
-    def _read_tasks(self, events: list[Event], _: Span) -> None:
-        self._others.append(("tasks", kept([event for event in events if is_marked(event)])))
-
-    def _read_ranges(self, events: list[Event], _: Span) -> None:
-        self._others.append(("counter ranges", kept(events)))
-
-    def _read_samples(self, events: list[Event], _: Span) -> None:
-        self._others.append(("counter samples", kept([event for event in events if event.cat == "hardware_counters"])))
+            self.thread_names[number_of(event.pid), number_of(event.tid)] = args.name
 
 
 def number_of(value: int | str) -> int:
@@ -233,12 +206,8 @@ def number_of(value: int | str) -> int:
     return number if -(1 << 62) < number < 1 << 62 else -1
 
 
-def _times(span: Span) -> Table:
-    return {"start_ns": span.start, "end_ns": span.end}
-
-
 def _sequence_numbers(args: list[OpArgs]) -> Ints:
-    """-1 for what means none, which some releases write as the largest number of 64 bits."""
+    """Sequence numbers, -1 for none, which some releases write as the largest number of 64 bits."""
     try:
         found = whole_numbers(args, "seq")
     except OverflowError:

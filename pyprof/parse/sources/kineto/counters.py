@@ -1,7 +1,7 @@
 """Counter events of a torch.profiler trace -> measured launches, and samples of the whole device.
 
-Torch up to CUDA 12.6 wrote a `cuda_profiler_range` for each launch, in order of launch, whose times are made up; newer ones
-write `hardware_counters`: what a device did in the time before each sample. Must not know what metrics mean.
+Torch up to CUDA 12.6 wrote a `cuda_profiler_range` for each launch, in order of launch, with invented times; newer versions
+write `hardware_counters`: the counts of a device since the sample before. Knows nothing of what metrics mean.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from pyprof.arrays.types import Floats, Ints
-from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.events import Event, nanoseconds
+from pyprof.parse.sources.trace import integer
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.measured.launches import Launch, Measured
@@ -23,7 +23,7 @@ _NO_NAME = "__missing__"
 
 
 class Samples(NamedTuple):
-    """One value a row. time_ns: when it was taken; device; metric: code into metrics; value: as the trace has it."""
+    """One value a row. metric: code into metrics; value: as in the trace."""
 
     time_ns: Ints
     device: Ints
@@ -33,7 +33,7 @@ class Samples(NamedTuple):
 
 
 class CounterEvents:
-    """Collects both kinds, a block of events at a time."""
+    """Collects both kinds, block by block."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, Launch, dict[str, float]]] = []
@@ -49,13 +49,13 @@ class CounterEvents:
             self._ranges.append((when, Launch(name, device=_ordinal(event.pid)), _numbers(event)))
 
     def add_samples(self, events: list[Event]) -> None:
-        """Events of phase C; those of other counters than a device's are passed over."""
+        """Events of phase C; only hardware counters count."""
         events = [event for event in events if event.cat == "hardware_counters"]
         for event, when in zip(events, nanoseconds([event.ts for event in events]).tolist(), strict=True):
             self._samples += [(when, _ordinal(event.pid), event.name, value) for value in _numbers(event).values()]
 
     def measured(self, gpus: dict[int, str]) -> Measured | None:
-        """The launches in the order of their times; None where none was measured. gpus: names of devices."""
+        """The launches in order of time; None if none was measured. gpus: names of devices."""
         if not self._ranges:
             return None
         from pyprof.parse.sources.measured.launches import Builder
@@ -68,7 +68,7 @@ class CounterEvents:
         return builder.built("torch.profiler", gpus)
 
     def samples(self) -> Samples | None:
-        """All samples; None where there are none."""
+        """All samples; None if there are none."""
         if not self._samples:
             return None
         times, devices, names, values = zip(*sorted(self._samples), strict=True)
@@ -84,7 +84,7 @@ def _ordinal(pid: int | str) -> int:
 
 
 def _numbers(event: Event) -> dict[str, float]:
-    """The values of an event by their names; the only name of a sample is empty."""
+    """The values of an event by name; the only name of a sample is empty."""
     try:
         found = msgspec.json.decode(bytes(event.args), type=dict[str, object])
     except msgspec.DecodeError:

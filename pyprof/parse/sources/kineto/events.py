@@ -1,14 +1,14 @@
 """Text of a torch.profiler trace -> its events, and the facts at the file's top level.
 
 Text that is not quite JSON (control characters, bare nan and inf, stray backslashes and commas, bytes that are not UTF-8) is
-read by a slower reader with the same result. This module must not know what an event means, nor where the text comes from.
+read by a slower reader with the same result. Knows nothing of what an event means, nor where the text comes from.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from operator import attrgetter
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -28,6 +28,7 @@ _EXACT_BELOW_US = float(1 << 43)
 Int = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 _NO_ARGS = msgspec.Raw(b"{}")
 E = TypeVar("E", bound="Event")
+Key = TypeVar("Key", bound=Hashable)
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -56,13 +57,13 @@ class _Exact(Event, gc=False):
 
 
 class Events(list[Event]):
-    """Events in the order of the file. begin_us: their `ts` as floats; None where floats would lose digits of some."""
+    """Events in the order of the file. begin_us: their `ts` as floats; None if floats would lose digits of some."""
 
     begin_us: Floats | None = None
 
 
 class Facts(msgspec.Struct):
-    """The values beside the events, as they are in the file: any of them may have any type, and None where it is missing."""
+    """The values beside the events as they are in the file: of any type, None if missing."""
 
     deviceProperties: object = None
     distributedInfo: object = None
@@ -84,13 +85,13 @@ _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read_block(text: memoryview) -> Events | None:
-    """The events of a list of them; None where it cannot be read at all. Their args lie in the text."""
+    """The events in a JSON list; None if it cannot be read at all. Their args lie in the text."""
     found = _read(text, _BLOCK)
     return None if found is None else found[0]
 
 
 def read_document(text: bytes) -> tuple[Events, Facts] | None:
-    """The events and facts of a whole trace; None where it cannot be read at all."""
+    """The events and facts of a whole trace; None if it cannot be read at all."""
     return _read(text, _DOCUMENT)
 
 
@@ -114,7 +115,7 @@ def _read(text: bytes | memoryview, decoders: _Decoders) -> tuple[Events, Facts]
 def _strict(
     text: bytes | memoryview, plain: msgspec.json.Decoder[Any], exact: msgspec.json.Decoder[Any]
 ) -> tuple[Events, Facts]:
-    """As `_read` of valid text, with exact times where floats would lose nanoseconds."""
+    """`_read` for valid text, with exact times where floats would lose nanoseconds."""
     events, facts = _decoded(text, plain)
     begin = as_floats(map(_TS, events), len(events))
     long = begin is None or (len(begin) > 0 and begin.max() >= _EXACT_BELOW_US)
@@ -130,7 +131,7 @@ def _decoded(text: bytes | memoryview, decoder: msgspec.json.Decoder[Any]) -> tu
 
 
 def _event(item: object) -> Event | None:
-    """An event read leniently, at the time nan where it has none; None where it is not an event."""
+    """An event read leniently, with the time nan if it has none; None if it is not an event."""
     if not isinstance(item, dict):
         return None
     ts, dur = _number(item.get("ts", 0)), _number(item.get("dur", 0))
@@ -164,18 +165,11 @@ def _number(value: object) -> int | Decimal | None:
     return number if isinstance(number, int) or number.is_finite() else None
 
 
-def kept(events: list[Event]) -> list[Event]:
-    """Events whose args stay when the text that they were read from is gone."""
-    for event in events:
-        event.args = event.args.copy()
-    return events
-
-
 # ---------------------------------------------------------------------------------------------- values
 
 
 def decode_args(kind: type[S], events: list[Event]) -> list[S]:
-    """The args of events as structs of one kind; a value of a wrong type is left at its default."""
+    """The args of events as structs of one kind; a value of a wrong type keeps its default."""
     text = b"[" + b",".join(map(attrgetter("args"), events)) + b"]"
     try:
         return msgspec.json.decode(text, type=list[kind], strict=False)  # type: ignore[valid-type]
@@ -205,7 +199,7 @@ def whole_numbers(structs: Sequence[object], name: str) -> Ints:
 
 
 def as_floats(values: Iterable[int | float], count: int) -> Floats | None:
-    """A column of so many numbers; None where one has too many digits for it."""
+    """A column of so many numbers; None if one has too many digits."""
     try:
         return np.fromiter(values, np.float64, count)
     except OverflowError:
@@ -213,20 +207,20 @@ def as_floats(values: Iterable[int | float], count: int) -> Floats | None:
 
 
 def microseconds(values: Sequence[int | float | Decimal]) -> Array:
-    """Times as written, as a column of integers or floats, or of objects where some are Decimals or beyond 64 bits."""
+    """Times as written, as a column of integers or floats, or of objects if some are Decimals or beyond 64 bits."""
     found = np.array(values) if values else np.empty(0)
     return found if found.dtype.kind in "if" else np.array(values, np.object_)
 
 
 def floats(micro: Array) -> Array:
-    """What `microseconds` gives as numbers that can be compared; nan for what is no time."""
+    """The times of `microseconds` as numbers that can be compared; nan for anything that is no time."""
     if micro.dtype.kind != "O":
         return micro
     return np.array([value if abs(value) < LAST_US else math.nan for value in micro.tolist()], np.float64)
 
 
 def nanoseconds(values: Sequence[int | float | Decimal] | Array) -> Ints:
-    """Microseconds as written, or as `microseconds` gives them, within LAST_US -> the nearest whole nanoseconds, exact to the
+    """Microseconds as written, or as `microseconds` returns them, within LAST_US -> the nearest whole nanoseconds, exact to the
     digits of the file."""
     given = values if isinstance(values, np.ndarray) else microseconds(values)
     if given.dtype.kind == "i":
@@ -240,12 +234,31 @@ def nanoseconds(values: Sequence[int | float | Decimal] | Array) -> Ints:
     return result
 
 
+class Codes(dict[Key, int]):
+    """Codes of things that many rows share. The function gives the code of a thing that is met first; without one, things are
+    numbered in the order in which they are met."""
+
+    def __init__(self, code: Callable[[Key], int] | None = None) -> None:
+        super().__init__()
+        self._code = code
+
+    def __missing__(self, key: Key) -> int:
+        self[key] = code = len(self) if self._code is None else self._code(key)
+        return code
+
+    def of(self, keys: Iterable[Key], count: int) -> Array:
+        """The codes of `count` keys."""
+        return np.fromiter(map(self.__getitem__, keys), np.int32, count)
+
+
 class Span(NamedTuple):
-    """When events were, in nanoseconds; an end is never before its begin."""
+    """Begin and end of events, in ns; an end is never before its begin."""
 
     start: Ints
     end: Ints
 
     def take(self, rows: Array) -> Span:
-        """Of some of them."""
         return Span(self.start[rows], self.end[rows])
+
+    def columns(self) -> dict[str, Array]:
+        return {"start_ns": self.start, "end_ns": self.end}

@@ -1,8 +1,8 @@
-"""What `pyprof trace` writes beside the events of a timeline <-> the parts of a Trace that such events do not hold.
+"""The parts of a Trace that events of a timeline do not hold <-> values that `pyprof trace` writes beside them.
 
 The value `pyprof` at the top level of the file holds the distinct markers and texts, threads, processes, devices and nodes of
 graphs; the list `pyprof` among an event's args holds codes into them. So a capture of any tool that was written as a timeline
-is read back as it was. How events are drawn is not known here.
+is read back unchanged. Knows nothing of how events are drawn.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TIMES = ("start_ns", "end_ns", "time_ns")
 
 
 class RangeCodes(msgspec.Struct, array_like=True, gc=False):
-    """Of a range: its marker, the text of its domain, whether open and free, the row of its forward thread, the text of its
-    source line. What follows the last known one is left out."""
+    """Codes of a range: its marker, the text of its domain, whether open and free, the row of its forward thread, the text of
+    its source line. Trailing unknown ones are left out."""
 
     label: Int
     domain: Int = -1
@@ -40,14 +40,14 @@ class RangeCodes(msgspec.Struct, array_like=True, gc=False):
 
 
 class ActivityCodes(msgspec.Struct, array_like=True, gc=False):
-    """Of a GPU activity: the row of its process, the kind of its copy."""
+    """Codes of a GPU activity: the row of its process, the kind of its copy."""
 
     process: Int = -1
     copykind: Int = -1
 
 
 class MarkerFields(msgspec.Struct, omit_defaults=True):
-    """A marker. Where kind is not given, decoding the text gives all of it."""
+    """A marker. Without a kind, decoding the text gives all of it."""
 
     text: str
     keyed: bool = False
@@ -63,7 +63,7 @@ class MarkerFields(msgspec.Struct, omit_defaults=True):
 
     @classmethod
     def of(cls, marker: Marker) -> MarkerFields:
-        """The least from which a marker can be made again."""
+        """The fewest fields from which a marker can be made again."""
         for keyed, numbered in ((False, False), (True, False), (True, True)):
             if repr(decode(marker.text, keyed=keyed, numbered=numbered)) == repr(marker):  # where nan is equal to nan
                 return cls(marker.text, keyed, numbered)
@@ -75,7 +75,7 @@ class MarkerFields(msgspec.Struct, omit_defaults=True):
         )  # fmt: skip
 
     def marker(self) -> Marker:
-        """The marker. Raises ValueError for a kind that there is not."""
+        """The marker. Raises ValueError for an unknown kind."""
         if self.kind is None:
             return decode(self.text, keyed=self.keyed, numbered=self.numbered)
         call = None if self.call is None else parse_call_text(self.call)._replace(described=self.described)
@@ -84,8 +84,8 @@ class MarkerFields(msgspec.Struct, omit_defaults=True):
 
 
 class Exported(msgspec.Struct):
-    """The value `pyprof`. since_ns: what is added to the times of events; tracks: pid and tid of events, and the row of
-    `threads` (-1: of none) that they stand for."""
+    """The value `pyprof`. since_ns: offset of the times of events; tracks: pid and tid of events, and the row of `threads` for
+    which they stand (-1: none)."""
 
     version: int
     source: str
@@ -101,7 +101,7 @@ class Exported(msgspec.Struct):
 
     @classmethod
     def of(cls, trace: Trace, texts: Strings, labels: Ints, since_ns: int, tracks: list[tuple[int, int, int]]) -> Exported:
-        """Of a trace; labels: the rows of its markers that are written, in the order of their new codes."""
+        """The value for a trace; labels: rows of the markers that are written, in the order of their new codes."""
         tables = {}
         for name in _TABLES:
             table = {column: values.tolist() for column, values in getattr(trace, name).items()}
@@ -117,7 +117,7 @@ class Exported(msgspec.Struct):
     def restore(self, trace: Trace, numbers: Sequence[tuple[int, int]]) -> None:
         """Complete a trace that holds the columns of its events; numbers: pid and tid of each of its threads so far.
 
-        Raises ValueError where a code refers to nothing.
+        Raises ValueError if a code refers to nothing.
         """
         trace.source, trace.version, trace.notes = self.source, self.tool, self.notes
         trace.session_end_ns, trace.utc_ns = self.session_end_ns, self.utc_ns
@@ -141,7 +141,7 @@ class Exported(msgspec.Struct):
 
 
 def given(value: object, name: str) -> Exported | None:
-    """The value of a file, None where it has none. Raises InputError where it is not what pyprof writes."""
+    """The value of a file, None if it has none. Raises InputError if pyprof did not write it so."""
     if value is None:
         return None
     try:
@@ -159,7 +159,7 @@ def damaged(name: str, error: Exception) -> InputError:
 
 
 def range_columns(codes: Sequence[RangeCodes | None]) -> Table | None:
-    """Columns of `ranges` from the codes of events; None where these have none, as in a trace of torch.profiler itself."""
+    """Columns of `ranges` from the codes of events; None if these have none, as in a trace of torch.profiler itself."""
     known = [one for one in codes if one is not None]
     if not known or len(known) < len(codes):
         return None
@@ -168,7 +168,7 @@ def range_columns(codes: Sequence[RangeCodes | None]) -> Table | None:
 
 
 def _with_texts(table: Table, codes: Ints, names: Sequence[str] = _CODES) -> Table:
-    """The table with codes into the trace's strings in place of those into the file's texts."""
+    """The table with codes into the trace's strings instead of the file's texts."""
     changed = {}
     for name in table.keys() & set(names):
         if len(values := table[name]) and not -1 <= values.min() <= values.max() < len(codes) - 1:
@@ -178,7 +178,7 @@ def _with_texts(table: Table, codes: Ints, names: Sequence[str] = _CODES) -> Tab
 
 
 def _check(trace: Trace) -> None:
-    """Raises ValueError where a row refers to one that is not there."""
+    """Raise ValueError if a row refers to a missing one."""
     rows = {"thread": len(trace.threads["tid"]), "process": len(trace.processes["pid"]), "label": len(trace.markers)}
     rows["fwd_thread"] = rows["thread"]
     for name in TABLES:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.markers import Kind
-from pyprof.parse.sources.digits import integer
-from pyprof.parse.sources.trace import Strings, Table, Trace, make_table
+from pyprof.parse.sources.trace import Strings, Table, Trace, integer, make_table
 
 _RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
 _LIMITS = {
@@ -24,7 +23,7 @@ def _natural(value: object, bits: int = 31) -> int:
 
 
 def devices_of(properties: object, strings: Strings) -> Table:
-    """The table from `deviceProperties`, which hold for every process; clocks and bandwidth are not among them."""
+    """The table from `deviceProperties`, which hold for every process; it has no clocks and no bandwidth."""
     given = [d for d in properties if isinstance(d, dict)] if isinstance(properties, list) else []
     columns: dict[str, list[int]] = {name: [_natural(d.get(key)) for d in given] for name, key in _LIMITS.items()}
     columns["device"] = [_natural(d.get("id")) for d in given]
@@ -51,7 +50,7 @@ def rank_of_file(distributed: object, path: Path) -> int:
 def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int], str], trace: Trace) -> tuple[Table, Table]:
     """(`threads`, `processes`) from the (pid, tid) of each thread.
 
-    The main thread is the one whose tid is the pid; in a process without one, the thread with most ranges of the user.
+    The main thread is the one whose tid is the pid; in a process without one, the thread with most user ranges.
     """
     pids = sorted({pid for pid, _ in numbers})
     process = np.array([pids.index(pid) for pid, _ in numbers], np.int64)
@@ -73,7 +72,7 @@ def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int
 
 
 class Lost(NamedTuple):
-    """How many events could not be read as they are.
+    """Number of events that could not be read as they are.
 
     untimed: kernels, copies and fills without a time; others: ops, calls and frames without one; negative: kernels, copies and
     fills with a negative duration; backwards: ops, calls and frames with one; shared: kernels, copies and fills whose process
@@ -87,7 +86,7 @@ class Lost(NamedTuple):
     shared: int = 0
 
     def notes(self) -> list[str]:
-        """What became of them, one line each."""
+        """Notes for people, one line each."""
         texts = (
             "left out, since their begin or duration is no time: {} of the kernels, copies and fills",
             "left out, since their begin or duration is no time: {} of the ops, calls and frames",
@@ -99,7 +98,7 @@ class Lost(NamedTuple):
 
 
 def notes_of(trace: Trace, shapes: bool, sources: bool, lost: Lost) -> list[str]:
-    """What the capture lacks, and what to do about it, one line each."""
+    """Notes on what the capture lacks, and what to do about it, one line each."""
     ops = any(marker.kind in (Kind.DISPATCH, Kind.BACKWARD) for marker in trace.markers)
     notes = []
     if not ops and not sources:

@@ -1,6 +1,6 @@
-"""Kernels, copies, fills and the API calls that launched them, of a torch.profiler trace -> `activities` and `launches`.
+"""Kernels, copies, fills and the API calls that launched them, in a torch.profiler trace -> `activities` and `launches`.
 
-Knows the args that CUPTI and ROCm activities carry. Columns are filled block by block; the two meet only by correlation id.
+Knows the args of CUPTI's and ROCm's activities. Columns are filled block by block; the two tables meet only by correlation id.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import numpy as np
 from pyprof.arrays.columns import Growing
 from pyprof.arrays.joining import first_rows, last_rows
 from pyprof.arrays.types import Array, Ints
-from pyprof.parse.sources.digits import integer
-from pyprof.parse.sources.kineto.codes import Codes
-from pyprof.parse.sources.kineto.events import Event, Int, decode_args, whole_numbers
+from pyprof.parse.sources.kineto.events import Codes, Event, Int, Span, decode_args, whole_numbers
 from pyprof.parse.sources.kineto.exported import ActivityCodes
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
 
 _INT32 = (1 << 31) - 1
 _UNKNOWN = [-1, -1, -1]
@@ -48,9 +46,7 @@ class _ActivityArgs(msgspec.Struct, gc=False):
     module_fqn: str = ""
 
 
-class LaunchArgs(msgspec.Struct, gc=False):
-    """The args of an API call."""
-
+class _LaunchArgs(msgspec.Struct, gc=False):
     correlation: Int = -1
     grid: list[Int] | None = None  # ROCm writes these on the call and not always on the kernel
     block: list[Int] | None = None
@@ -60,12 +56,14 @@ class LaunchArgs(msgspec.Struct, gc=False):
 _NAME, _GRID, _BLOCK, _KERNEL, _CODES = (attrgetter(name) for name in ("name", "grid", "block", "kernel", "codes"))
 
 
-def activity_columns(events: list[Event], texts: Codes[str], layers: Codes[tuple[str, bool]]) -> Table:
-    """Columns of `activities` but for kind and times, and `layer`: the code of the layer in which a graph's node was recorded
-    and whether that is a module's path from the root, -1 unknown. texts: that of names."""
+def activity_columns(events: list[Event], kind: int, span: Span, texts: Codes[str], layers: Codes[tuple[str, bool]]) -> Table:
+    """Columns of `activities`, and `layer`: code of the layer in which a graph's node was recorded, -1 unknown; a layer is a
+    text and whether that is a module's path from the root. texts: codes of names."""
     args = decode_args(_ActivityArgs, events)
     node = whole_numbers(args, "graph_node")
     columns = {
+        "kind": np.full(len(events), kind, np.int8),
+        **span.columns(),
         "device": _small(_or_numbers(whole_numbers(args, "device"), events, "pid")),
         "stream": _or_numbers(whole_numbers(args, "stream"), events, "tid"),
         "corr": whole_numbers(args, "correlation"),
@@ -87,23 +85,21 @@ def activity_columns(events: list[Event], texts: Codes[str], layers: Codes[tuple
     return columns
 
 
-def launch_columns(events: list[Event], texts: Codes[str]) -> tuple[Table, list[LaunchArgs]]:
-    """Columns of `launches` but for times and threads, and the args. texts: those of names, and of the kernels they say."""
-    args = decode_args(LaunchArgs, events)
+def launch_columns(events: list[Event], span: Span, thread: Array, texts: Codes[str]) -> tuple[Table, Table]:
+    """Columns of `launches`; and correlation id, grid and block of the calls that have them. texts: codes of the names of calls
+    and kernels."""
+    args = decode_args(_LaunchArgs, events)
     corr = whole_numbers(args, "correlation")
     columns = {
+        **span.columns(),
+        "thread": thread,
         "corr": np.where(corr == 0, -1, corr),  # 0 is what a call has that started nothing
         "name": texts.of(map(_NAME, events), len(events)),
     }
     if any(map(_KERNEL, args)):
         columns["kernel"] = np.array([texts[one.kernel] if one.kernel else -1 for one in args], np.int32)
-    return columns, args
-
-
-def launch_sizes(args: list[LaunchArgs]) -> Table:
-    """Correlation id, grid and block of those that have them."""
     sized = [one for one in args if one.grid and one.correlation >= 0] if any(map(_GRID, args)) else []
-    return {"corr": whole_numbers(sized, "correlation"), **_geometry(sized)}
+    return columns, {"corr": whole_numbers(sized, "correlation"), **_geometry(sized)}
 
 
 def _small(found: Ints) -> Ints:
@@ -111,7 +107,7 @@ def _small(found: Ints) -> Ints:
 
 
 def _or_numbers(found: Ints, events: list[Event], name: str) -> Ints:
-    """Devices or streams; where args lack one, from pid or tid."""
+    """Devices or streams; if args lack one, from pid or tid."""
     for row in np.flatnonzero(found < 0).tolist():
         number = re.search(r"\d+$", str(getattr(events[row], name)))  # 7, `7`, `stream 7`
         found[row] = integer(number[0]) if number else -1
@@ -127,27 +123,30 @@ class Activities:
         self.qualified: set[int] = set()
 
     def layer(self, key: tuple[str, bool]) -> int:
-        """The code of a layer, as `activity_columns` has it."""
+        """Code of a layer."""
         code = self._strings.code(key[0])
         self.qualified |= {code} if key[1] else set()
         return code
 
     def add(self, columns: Table) -> None:
-        """More kernels, copies or fills, by `activity_columns`, with codes into strings."""
+        """Add a table of `activity_columns`."""
         layer = columns.pop("layer", None)
         if columns["kind"][0] == ActivityKind.MEMCPY and "copykind" not in columns:
             name = columns["name"]
-            code = {one: _copy_kind(self._strings[one]) for one in set(name.tolist())}
+            code = {}
+            for one in set(name.tolist()):
+                found = re.search(_COPY, self._strings[one])
+                code[one] = -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
             columns["copykind"] = np.array([code[one] for one in name.tolist()])
         self._table.add(columns)
         self._layers.append(np.full(len(columns["kind"]), -1, np.int32) if layer is None else layer)
 
     def layers(self) -> Array:
-        """Of all rows the code of the layer that torch's annotations of graphs say, -1 none; once, after all were added."""
+        """For all rows the code of the layer in torch's annotations of graphs, -1 none. To be called once, after the last
+        `add`."""
         return self._layers.whole()
 
     def table(self) -> Table:
-        """All rows, once."""
         return self._table.whole()
 
 
@@ -158,21 +157,17 @@ class Launches:
         self._table = GrowingTable("launches")
         self._geometry = dict(zip(("corr", *_SIZES), [Growing(np.int64), *(Growing(np.int32) for _ in _SIZES)], strict=True))
 
-    def add(self, columns: Table) -> None:
-        """More API calls, with rows of `threads` and codes into strings."""
+    def add(self, columns: Table, sizes: Table) -> None:
+        """Add the tables of `launch_columns`."""
         self._table.add(columns)
-
-    def add_sizes(self, columns: Table) -> None:
-        """More of what `launch_sizes` gives."""
-        for name, values in columns.items():
+        for name, values in sizes.items():
             self._geometry[name].append(values)
 
     def table(self) -> Table:
-        """All rows, once."""
         return self._table.whole()
 
     def give_geometry(self, activities: Table) -> None:
-        """Give kernels without a grid the one of their launch, where that has one."""
+        """Give kernels without a grid the one of their launch, if that has one."""
         known = {name: column.whole() for name, column in self._geometry.items()}
         if not len(known["corr"]):
             return
@@ -183,7 +178,7 @@ class Launches:
 
 
 def number_nodes(trace: Trace) -> None:
-    """Give what one call replayed of a graph numbers from 1 in order of begin as nodes, where their own were not recorded."""
+    """Number the kernels that one call replayed of a graph from 1 in order of begin, if their nodes were not recorded."""
     activities, launches = trace.activities, trace.launches
     graphs = [code for code, name in enumerate(trace.strings.values) if re.match(_GRAPH_LAUNCH, name)]
     calls = np.flatnonzero(np.isin(launches["name"], graphs) & (launches["corr"] >= 0))
@@ -202,8 +197,8 @@ def number_nodes(trace: Trace) -> None:
     activities["graph_node"] = nodes
 
 
-def _geometry(args: Sequence[_ActivityArgs | LaunchArgs]) -> Table:
-    """Columns from grids and blocks; those of fewer than three dimensions stay unknown."""
+def _geometry(args: Sequence[_ActivityArgs | _LaunchArgs]) -> Table:
+    """Columns from grids and blocks; unknown with fewer than three dimensions."""
     return {**_sizes([*map(_GRID, args)], _SIZES[:3]), **_sizes([*map(_BLOCK, args)], _SIZES[3:])}
 
 
@@ -215,14 +210,9 @@ def _sizes(found: list[list[int] | None], names: Sequence[str]) -> Table:
     return dict(zip(names, values.astype(np.int32).reshape(-1, len(names)).T, strict=True))
 
 
-def _copy_kind(name: str) -> int:
-    found = re.search(_COPY, name)
-    return -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
-
-
 def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> tuple[Array, int]:
-    """The row of `processes` of each activity: its launch's, or the only one; -1 unknown. And of how many it is unknown since
-    several processes used their correlation id."""
+    """The row of `processes` of each activity: its launch's, or the only one; -1 unknown. And the number of activities for
+    which it is unknown since several processes used their correlation id."""
     wanted, corr, thread = activities["corr"], launches["corr"], launches["thread"]
     if processes <= 1:
         return np.broadcast_to(np.int32(processes - 1), len(wanted)), 0

@@ -1,30 +1,67 @@
 """Calls of modules among the Python frames of a torch.profiler trace -> ranges of layers with their paths.
 
-Each frame names the one that called it by id; so each call of a module is known to lie inside another's. Where ids are
-missing, its time on the thread shows it. The trace calls modules after classes: a path is `ViT_0.Block_2.Linear_5`, joined
-from the outside in, but `blocks.2.mlp.0` where the recorder put the names of the running model beside the events.
+Each frame has the id of the one that called it, so each call of a module is known to lie inside another's. Without ids its time
+on the thread shows it. The trace calls modules after classes: a path is `ViT_0.Block_2.Linear_5`, joined from the outside in,
+but `blocks.2.mlp.0` if the recorder put the names of the running model beside the events.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.joining import first_rows
+from pyprof.arrays.nesting import Forest, by_thread, crossing, nest
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.markers import Kind, Marker
-from pyprof.parse.sources.kineto.parts import Intervals, nested
 from pyprof.parse.sources.trace import Labels, Table
 
 MODULE_PREFIX = "nn.Module: "
 _DEEPEST = 64  # doublings of the way to the module around a frame, more than any stack needs
 
 
+class Intervals(NamedTuple):
+    """Times on threads, in ns; rank: of two with equal begin and end the lower is the outer."""
+
+    thread: Integers
+    start: Ints
+    end: Ints
+    rank: Integers
+
+    def take(self, rows: Array) -> Intervals:
+        return Intervals(*(column[rows] for column in self))
+
+
+def nested(rows: Intervals) -> Iterator[tuple[int, Ints, Forest]]:
+    """(thread, its rows in order of begin, their forest) of each thread, without rows that cross others."""
+    for thread, own in by_thread(rows.thread, np.arange(len(rows.thread))).items():
+        own = own[np.lexsort((rows.rank[own], -rows.end[own], rows.start[own]))]
+        start, end = rows.start[own], rows.end[own]
+        forest = nest(start, end)
+        aside = crossing(start, end, np.zeros(len(own), np.bool_), forest)
+        if aside.any():
+            own, forest = own[~aside], nest(start[~aside], end[~aside])
+        yield thread, own, forest
+
+
+def open_at(rows: Intervals, thread: Integers, times: Ints) -> Bools:
+    """Whether one of these rows is open on each thread at each time."""
+    result = np.zeros(len(times), np.bool_)
+    asked = by_thread(thread, np.arange(len(times)))
+    for number, own in by_thread(rows.thread, np.arange(len(rows.thread))).items():
+        if (wanted := asked.get(number)) is not None:
+            own = own[np.argsort(rows.start[own])]
+            ends = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, rows.end[own]))
+            result[wanted] = ends[np.searchsorted(rows.start[own], times[wanted], "right")] > times[wanted]
+    return result
+
+
 class FrameTable(NamedTuple):
-    """Python frames: thread; begin and end in ns; code of the name; id and id of the caller, -1 unknown."""
+    """Python frames. start, end: ns; name: code; id, parent: of the frame and of its caller, -1 unknown."""
 
     thread: Integers
     start: Ints
@@ -39,13 +76,13 @@ class FrameTable(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """Where a module is: number of the outermost module that holds it in the running model, -1 unknown; its path."""
+    """Path of a module. whole: number of the outermost module that holds it in the running model, -1 unknown."""
 
     whole: int
     path: str
 
 
-def module_ranges(frames: FrameTable, names: list[str], known: object, labels: Labels) -> Table | None:
+def module_ranges(frames: FrameTable, names: Sequence[str], known: object, labels: Labels) -> Table | None:
     """Columns of `ranges` for each call of a module, None without one. names: by code; known: the trace's `pyprof_modules`, see
     `_checked`."""
     of_module = np.array([name.startswith(MODULE_PREFIX) for name in names], np.bool_)
@@ -62,7 +99,7 @@ def module_ranges(frames: FrameTable, names: list[str], known: object, labels: L
 
 
 def _around(frames: FrameTable, of_module: Bools, rows: Ints) -> Array:
-    """For each call of a module that of the module around it, by ids: place in rows, -1 unknown."""
+    """For each call of a module the place in `rows` of the module call around it, by ids, -1 unknown."""
     thread, name, parent = frames.thread, frames.name, frames.parent
     up = first_rows(frames.id, parent)
     up[(parent < 0) | (thread[up] != thread)] = -1
@@ -76,7 +113,7 @@ def _around(frames: FrameTable, of_module: Bools, rows: Ints) -> Array:
     return first_rows(rows, np.where(of_module[name[up]], up, -1))
 
 
-def _labels(name: Integers, around: Array, names: list[str], known: dict[str, list[_Path]], labels: Labels) -> Array:
+def _labels(name: Integers, around: Array, names: Sequence[str], known: dict[str, list[_Path]], labels: Labels) -> Array:
     """The label of each call, level by level from the outside in; around: place of the call around each, -1 none."""
     level = _levels(around)
     paths: list[_Path] = []
@@ -97,7 +134,7 @@ def _labels(name: Integers, around: Array, names: list[str], known: dict[str, li
 
 
 def _levels(around: Array) -> Array:
-    """How many calls are around each, where ids go round in a ring from any of it on."""
+    """Number of calls around each. Ids that form a ring are counted from any of it."""
     level = np.where(around < 0, np.int32(0), np.int32(-1))
     number, missing = 0, int((level < 0).sum())
     if missing == len(around) > 0:
@@ -113,25 +150,21 @@ def _levels(around: Array) -> Array:
 
 
 def _path(name: str, outer: _Path | None, known: dict[str, list[_Path]]) -> _Path:
-    """The path of a module, called after its class, inside that of another."""
+    """The path of a module, named after its class, inside that of another."""
     found = known.get(name)
     if not found:
         return _Path(-1, f"{outer.path}.{name}" if outer is not None else name)
     if outer is not None:
         found = [one for one in found if one.whole == outer.whole] or found
         here = outer.path.split(".")
-        found = sorted(found, key=lambda one: (-_common(one.path.split("."), here), one.path.count(".")))
+        common = {one: [a == b for a, b in zip(one.path.split("."), here, strict=False)] for one in found}  # part by part
+        found = sorted(found, key=lambda one: (-[*common[one], False].index(False), one.path.count(".")))
     whole, path = found[0]
     return _Path(whole, path or re.sub(r"_\d+$", "", name))
 
 
-def _common(one: list[str], other: list[str]) -> int:
-    """How many parts from the beginning are the same."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
 def _checked(known: object) -> dict[str, list[_Path]]:
-    """What the recorder wrote: for the name of each module in the trace pairs of outermost module and path in that."""
+    """The recorder's list: for the name of each module in the trace pairs of outermost module and path in that."""
     found: dict[str, list[_Path]] = {}
     for name, pairs in known.items() if isinstance(known, dict) else ():
         for pair in pairs if isinstance(pairs, list) else ():

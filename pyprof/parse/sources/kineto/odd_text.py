@@ -1,7 +1,7 @@
-"""Text that is not quite JSON, as torch and Kineto wrote it at times -> the values that are meant.
+"""Text that is not quite JSON, as torch and Kineto wrote it at times -> the intended values.
 
-Control characters, bare nan and inf, stray backslashes and commas, quotes in names, bytes that are not UTF-8. This module must
-not know what an event means.
+Control characters, bare nan and inf, stray backslashes and commas, quotes in names, bytes that are not UTF-8. Knows nothing of
+what an event means.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _BARE_QUOTE = rb'(?<!\\)"'
 
 def requoted(text: bytes) -> bytes:
     """The text with the quotes in names escaped, in one pass over it."""
-    for names in (_names_of_lines, _names_before_pid):
+    for of_lines in (True, False):
         parts, done = [], 0
-        for begin, end in names(text):
+        spans = (match.span("text") for match in re.finditer(_NAME_LINE, text)) if of_lines else _names_before_pid(text)
+        for begin, end in spans:
             name = text[begin:end]
             if b'"' in name and b'"ph":' not in name:  # the second: that ran past a name that was well written
                 parts += [text[done:begin], re.sub(_BARE_QUOTE, rb'\\"', name)]
@@ -31,13 +32,8 @@ def requoted(text: bytes) -> bytes:
     return text
 
 
-def _names_of_lines(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where the names are that have a line of their own."""
-    return (match.span("text") for match in re.finditer(_NAME_LINE, text))
-
-
 def _names_before_pid(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where the names are that end before a process's number, on the same line."""
+    """Positions of the names that end before a process's number, on the same line."""
     at, end, line = 0, 0, 0
     while (found := text.find(_NAME_BEGIN, at)) >= 0:
         at = found + len(_NAME_BEGIN)
@@ -61,7 +57,7 @@ _BAD_ESCAPE = r'\\(?:(?P<good>["\\/bfnrt]|u[0-9a-fA-F]{4})|)'
 
 
 def _repaired(text: str) -> str:
-    """The text without what JSON has no place for; only what changes is kept while it is gone over."""
+    """The text without what JSON does not allow; only changes are kept in memory during the pass."""
     parts, done = [], 0
     for match in re.finditer(_ODD, text):
         new = _repair(match)
@@ -72,7 +68,7 @@ def _repaired(text: str) -> str:
 
 
 def _repair(match: re.Match[str]) -> str | None:
-    """What stands for something odd; None: it stays."""
+    """Replacement of something odd; None: it stays."""
     if match["number"]:
         return "null"
     if match["comma"]:
@@ -82,7 +78,7 @@ def _repair(match: re.Match[str]) -> str | None:
 
 
 def tolerant(text: bytes) -> object:
-    """The value of the text, read leniently; None where it cannot be read at all."""
+    """The value of the text, read leniently; None if it cannot be read at all."""
     decoded = text.decode("utf-8", "replace")
     for repair in (False, True):
         try:

@@ -1,7 +1,7 @@
 """An op of a torch.profiler trace with its recorded inputs -> a Marker with its OpCall, once for each distinct op.
 
 Knows the names of ops and the spelling of recorded inputs: `Input Dims`, `Input type`, `Input Strides`, `Concrete Inputs`.
-Kineto records no strings and no lists of optional tensors: both look like None. Elements of a tensor list carry no dtype.
+Kineto records no strings and no lists of optional tensors: both look like None. Elements of a tensor list have no dtype.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pyprof.arrays.types import Array, Bools
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker, decode, is_backward_name
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
-from pyprof.parse.sources.kineto.codes import Codes
-from pyprof.parse.sources.kineto.events import Event, Int, decode_args
+from pyprof.parse.sources.kineto.events import Codes, Event, Int, decode_args
 from pyprof.parse.sources.kineto.exported import RangeCodes
 from pyprof.parse.sources.trace import Labels
 
 _EMPTY = msgspec.Raw(b"")
 _Number = int | float | str | None
+_Inputs = tuple[object, ...] | None  # None: they were not recorded
 
 
 class OpArgs(msgspec.Struct, gc=False):
-    """The args of a cpu_op or user_annotation that pyprof reads, about in the order in which they are written."""
+    """The args of a cpu_op or user_annotation that pyprof reads, in about their order in the file."""
 
     external: Int = msgspec.field(default=-1, name="External id")
     external_2021: Int = msgspec.field(default=-1, name="external id")
@@ -47,7 +47,7 @@ class OpArgs(msgspec.Struct, gc=False):
 
 
 class OpFacts(msgspec.Struct, frozen=True, gc=False):
-    """The args that only collectives and kernels of Inductor have."""
+    """Args that only collectives and kernels of Inductor have."""
 
     collective: str = msgspec.field(default="", name="Collective name")
     dtype: str = ""
@@ -66,18 +66,18 @@ class OpFacts(msgspec.Struct, frozen=True, gc=False):
     kernel_flop: _Number = None
 
 
-class OpKey(NamedTuple):
-    """What makes an op distinct beside whether it has a sequence number and is of a backward. inputs: their spellings, see
-    `_INPUTS`; annotation: a range of the user's or a library's, which is an op only as a collective."""
+class RecordedOp(NamedTuple):
+    """Everything that makes an op distinct. inputs: their spellings, see `_INPUTS`; annotation: a range of the user or of a
+    library, which is an op only as a collective; numbered: it has a sequence number; backward: it has a forward thread."""
 
     name: str
     inputs: bytes
     annotation: bool
     facts: OpFacts | None
+    numbered: bool
+    backward: bool
 
 
-NUMBERED, BACKWARD, VARIANTS = 1, 2, 4
-"""Codes of ops are that of their key times VARIANTS, with a bit for a sequence number and one for a forward thread."""
 _INPUTS = attrgetter("dims", "dims_2021", "types", "strides", "concrete")
 _BETWEEN = b"\0"  # which no JSON contains
 _NAME, _COLLECTIVE, _BACKEND = attrgetter("name"), attrgetter("collective"), attrgetter("kernel_backend")
@@ -99,7 +99,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
 def op_codes(
-    events: list[Event], args: list[OpArgs], annotation: bool, numbered: Bools, backward: Bools, codes: Codes[OpKey]
+    events: list[Event], args: list[OpArgs], annotation: bool, numbered: Bools, backward: Bools, codes: Codes[RecordedOp]
 ) -> Array:
     """The codes of ops, or of annotations, each with its args."""
     facts: Iterable[OpFacts | None] = repeat(None)
@@ -107,19 +107,8 @@ def op_codes(
         every = decode_args(OpFacts, events)
         facts = [one if one.collective or one.kernel_backend else None for one in every]
     inputs = map(_BETWEEN.join, map(_INPUTS, args))
-    keys = codes.of(zip(map(_NAME, events), inputs, repeat(annotation), facts), len(args))  # type: ignore[arg-type]
-    found: Array = keys * VARIANTS + numbered * NUMBERED + backward * BACKWARD
-    return found
-
-
-class _Op(NamedTuple):
-    """An op to be given a marker. numbered: it has a sequence number; inputs: None where they were not recorded."""
-
-    name: str
-    numbered: bool
-    backward: bool
-    inputs: tuple[object, ...] | None
-    facts: OpFacts
+    keys = zip(map(_NAME, events), inputs, repeat(annotation), facts, numbered.tolist(), backward.tolist())
+    return codes.of(keys, len(args))  # type: ignore[arg-type]
 
 
 class OpLabels:
@@ -129,26 +118,26 @@ class OpLabels:
         self._labels = labels
         self.shapes = False
 
-    def code(self, key: OpKey, variant: int) -> int:
-        """The code of a marker. variant: NUMBERED, BACKWARD, both or neither."""
-        name, inputs, annotation, facts = key
-        dims, dims_2021, *others = inputs.split(_BETWEEN)
+    def code(self, op: RecordedOp) -> int:
+        """The code of an op's marker."""
+        op = RecordedOp(*op)  # `op_codes` makes plain tuples
+        dims, dims_2021, *others = op.inputs.split(_BETWEEN)
         dims = dims or dims_2021
         self.shapes |= bool(dims)
-        op = _Op(name, variant & NUMBERED > 0, variant & BACKWARD > 0, _inputs(name, dims, *others), facts or _NO_FACTS)
-        marker = _annotation(op) if annotation else _marker(op)
+        inputs = _inputs(op.name, dims, *others)
+        marker = _annotation(op, inputs) if op.annotation else _marker(op, inputs)
         # Two spellings of the same inputs are one marker: the key is the decoded call.
-        return self._labels.add((marker.kind, name, repr(marker.call)), marker)
+        return self._labels.add((marker.kind, op.name, repr(marker.call)), marker)
 
 
-def _marker(one: _Op) -> Marker:
-    """The meaning of an op's range; without a call where it is a range as in NVTX (the user's, a step, an optimizer)."""
-    name, inputs, told = one.name, one.inputs, one.facts
+def _marker(one: RecordedOp, inputs: _Inputs) -> Marker:
+    """The marker of an op's range; without a call for a range as in NVTX (the user's, a step, an optimizer)."""
+    name, told = one.name, one.facts or _NO_FACTS
     if name.startswith(_ENGINE):
         return decode(name)
     if is_backward_name(name) or (one.backward and _NAMESPACED.fullmatch(name) is None):
         return Marker(Kind.BACKWARD, name, name, _call("autograd", name.removeprefix("torch::autograd::"), inputs))
-    module = _module(one)
+    module = _module(one, inputs)
     if module is None:
         return decode(name)
     op = name[len(module) + 2 :].partition(".")[0] if name.startswith(f"{module}::") else name.removeprefix("nccl:")
@@ -162,18 +151,18 @@ def _marker(one: _Op) -> Marker:
     return Marker(Kind.DISPATCH, name, name, _call(module, op, inputs, tuple(facts)))
 
 
-def _annotation(one: _Op) -> Marker:
-    """The meaning of an annotation: `execute_32_context_0` and `MyModel::step` are no ops, whatever numbers they carry."""
+def _annotation(one: RecordedOp, inputs: _Inputs) -> Marker:
+    """The marker of an annotation: `execute_32_context_0` and `MyModel::step` are no ops, whatever numbers they have."""
     name = one.name
-    if one.facts.collective or name.startswith(("nccl:", "record_param_comms")):
-        return _marker(one)
+    if (one.facts is not None and one.facts.collective) or name.startswith(("nccl:", "record_param_comms")):
+        return _marker(one, inputs)
     found = decode(name)
     return found if found.kind not in (Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE) else Marker(Kind.USER, name, name)
 
 
-def _module(one: _Op) -> str | None:
-    """The namespace of an op; None where the range is not an op."""
-    name, backend = one.name, one.facts.kernel_backend
+def _module(one: RecordedOp, inputs: _Inputs) -> str | None:
+    """The namespace of an op; None if the range is not an op."""
+    name, backend = one.name, (one.facts or _NO_FACTS).kernel_backend
     if (found := _NAMESPACED.fullmatch(name)) is not None:
         return found["module"]
     if backend or _CPP_FUSED.fullmatch(name):
@@ -182,16 +171,16 @@ def _module(one: _Op) -> str | None:
         return "aoti"
     if name == "record_param_comms":
         return "c10d"
-    if name.startswith("nccl:") and one.inputs is not None:
+    if name.startswith("nccl:") and inputs is not None:
         return "nccl"
     if name in ("detach", "detach_"):  # the two that torch records without their namespace
         return "aten"
     # A torch.autograd.Function running forward goes by its class's name; without gradients it has tensors and no number.
-    function = one.numbered or any(isinstance(value, TensorSpec) and value.dtype for value in one.inputs or ())
+    function = one.numbered or any(isinstance(value, TensorSpec) and value.dtype for value in inputs or ())
     return "autograd" if function and _IDENTIFIER.fullmatch(name) else None
 
 
-def _call(module: str, op: str, inputs: tuple[object, ...] | None, facts: tuple[tuple[str, object], ...] = ()) -> OpCall:
+def _call(module: str, op: str, inputs: _Inputs, facts: tuple[tuple[str, object], ...] = ()) -> OpCall:
     return OpCall(module, op, inputs or (), facts, dispatcher=True, described=inputs is not None)
 
 
@@ -210,8 +199,8 @@ def _collective(facts: OpFacts) -> list[tuple[str, object]]:
 # ---------------------------------------------------------------------------------------------- recorded inputs
 
 
-def _inputs(name: str, dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> tuple[object, ...] | None:
-    """The arguments of a call in the order of its schema; None where they were not recorded."""
+def _inputs(name: str, dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> _Inputs:
+    """The arguments of a call in the order of its schema; None if they were not recorded."""
     if not dims:
         return None
     lists = [*map(_list, (dims, types, strides, concrete))]

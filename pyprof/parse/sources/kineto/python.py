@@ -14,8 +14,8 @@ import numpy as np
 from pyprof.arrays.columns import Growing, narrowest
 from pyprof.arrays.nesting import Forest, by_thread
 from pyprof.arrays.types import Array, Integers, Ints
-from pyprof.parse.sources.kineto.modules import FrameTable
-from pyprof.parse.sources.kineto.parts import nested
+from pyprof.parse.sources.kineto.events import Codes
+from pyprof.parse.sources.kineto.modules import FrameTable, nested
 from pyprof.parse.sources.trace import Strings, Table, make_table
 
 # Patterns are compiled when they are first used: most traces have no frames.
@@ -34,8 +34,8 @@ USER, LIBRARY, NEVER = 2, 1, 0  # which frames may give the source line: the fir
 
 
 def rank_of(name: str) -> tuple[int, str]:
-    """(USER, LIBRARY or NEVER, `file:line`) of a frame: LIBRARY is Python's own and what launches; NEVER is torch's, ours, and
-    what has no file."""
+    """(USER, LIBRARY or NEVER, `file:line`) of a frame. LIBRARY: Python's own, and libraries that launch; NEVER: torch, pyprof,
+    and frames without a file."""
     found = re.fullmatch(_FRAME, name)
     if found is None or name.startswith("<"):
         return NEVER, ""
@@ -49,7 +49,7 @@ def rank_of(name: str) -> tuple[int, str]:
 
 
 def source_of_stack(stack: str) -> str:
-    """The source line in a `Call stack` of releases before 1.11: frames joined by `;`, innermost first; empty where unknown."""
+    """The source line in a `Call stack` of releases before 1.11: frames joined by `;`, innermost first; empty if unknown."""
     ranked = [rank_of(frame.strip()) for frame in stack.split(";")]
     for wanted in (USER, LIBRARY):
         for rank, source in ranked:
@@ -63,35 +63,26 @@ class Frames:
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
-        self._code: dict[str, int] = {}
+        self.names: Codes[str] = Codes()  # distinct ones in the order of their codes
         self._growing = [*map(Growing, (np.int32, np.int64, np.int64, np.int32, np.int32, np.int32))]  # as in FrameTable
         self._table: FrameTable | None = None
 
-    def names(self) -> list[str]:
-        """Distinct names in the order of their codes."""
-        return list(self._code)
-
-    def code(self, name: str) -> int:
-        """The code of a name, new or known."""
-        return self._code.setdefault(name, len(self._code))
-
     def add(self, columns: Table) -> None:
-        """More frames, by the columns of `FrameTable`. Ids order the outer before the inner of two at one time."""
+        """Add frames, by the columns of `FrameTable`. Ids order the outer before the inner of two at one time."""
         for column, name in zip(self._growing, FrameTable._fields, strict=True):
             column.append(narrowest(columns[name]) if name in ("id", "parent") else columns[name])
 
     def table(self) -> FrameTable | None:
-        """All of them, None where there are none; none can be added after that."""
-        if self._table is None and self._code:
+        """All frames, None if there are none; none can be added afterwards."""
+        if self._table is None and self.names:
             self._table = FrameTable(*(column.whole() for column in self._growing))
         return self._table
 
-    def kept(self) -> Table:
-        """The trace's table of them, its threads as numbers of the reader's."""
+    def as_trace_table(self) -> Table:
         frames = self.table()
         if frames is None:
             return make_table("frames")
-        codes = np.array([self._strings.code(name) for name in self._code], np.int32)
+        codes = np.array([self._strings.code(name) for name in self.names], np.int32)
         columns = {"start_ns": frames.start, "end_ns": frames.end, "thread": frames.thread, "name": codes[frames.name]}
         return make_table("frames", columns)
 
@@ -101,7 +92,7 @@ class Frames:
         frames = self.table()
         if frames is None or not len(start):
             return result
-        ranked = [rank_of(name) for name in self._code]
+        ranked = [rank_of(name) for name in self.names]
         rank = np.array([rank for rank, _ in ranked], np.int64)
         source = np.array([self._strings.code(text) if rank != NEVER else -1 for rank, text in ranked], np.int64)
         asked = by_thread(thread, np.arange(len(start)))

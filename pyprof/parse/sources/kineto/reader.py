@@ -8,9 +8,7 @@ and modules become ranges; Python frames give the source line of each op. Projec
 from __future__ import annotations
 
 import io
-from operator import add
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,31 +17,13 @@ from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto import exported
-from pyprof.parse.sources.kineto.ascend import AscendTasks
-from pyprof.parse.sources.kineto.blocks import Block, BlockReader, number_of
-from pyprof.parse.sources.kineto.codes import Numbering
-from pyprof.parse.sources.kineto.counters import CounterEvents
+from pyprof.parse.sources.kineto.blocks import EventTables
 from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
-from pyprof.parse.sources.kineto.gpu import Activities, Launches, number_nodes, process_of_activities
-from pyprof.parse.sources.kineto.modules import module_ranges
-from pyprof.parse.sources.kineto.ops import VARIANTS, OpLabels
-from pyprof.parse.sources.kineto.parts import Intervals, open_at
-from pyprof.parse.sources.kineto.python import Frames, source_of_stack
-from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
+from pyprof.parse.sources.kineto.gpu import number_nodes, process_of_activities
+from pyprof.parse.sources.kineto.modules import Intervals, module_ranges, open_at
+from pyprof.parse.sources.kineto.threads import NumberedOps, forward_threads
 from pyprof.parse.sources.kineto.trace_file import TraceFile
-from pyprof.parse.sources.trace import GrowingTable, Labels, Table, Trace, chosen, concatenated, make_table
-
-# Of each part of a block its columns of codes, and what these are.
-_CODES = {
-    "activities": {"name": "texts", "layer": "layers"},
-    "launches": {"thread": "threads", "name": "texts", "kernel": "texts"},
-    "ranges": {"thread": "threads", "label": "ops", "src": "stacks"},
-    "written ranges": {"thread": "threads"},
-    "frames": {"thread": "threads", "name": "frames"},
-    "memory": {"thread": "threads"},
-    "arrow begins": {"thread": "threads"},
-    "arrow ends": {"thread": "threads"},
-}
+from pyprof.parse.sources.trace import Labels, Table, Trace, chosen, concatenated, make_table
 
 _ANNOTATION_NS = 1000  # how long each range is that torch's annotations of graphs are made to
 
@@ -58,130 +38,62 @@ def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
     return _TraceReader(TraceFile(stream, name), path).read()
 
 
-class _Threads:
-    """pid and tid as the file spells them -> number of the thread; numbers: by pid and tid as integers."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[tuple[int, int], int] = {}
-
-    def number(self, key: tuple[int | str, int | str]) -> int:
-        """Of a thread, new or known."""
-        return self.numbers.setdefault((number_of(key[0]), number_of(key[1])), len(self.numbers))
-
-    def pids(self) -> Ints:
-        """The process of each."""
-        return np.array([pid for pid, _ in self.numbers], np.int64)
-
-
 class _TraceReader:
     """One trace while it is read."""
 
     def __init__(self, file: TraceFile, path: Path) -> None:
         self.file, self.path = file, path
         self.trace = Trace("kineto")
-        self.threads = _Threads()
-        self.ops = OpLabels(self.trace.labels)
-        self.frames = Frames(self.trace.strings)
-        self.activities, self.launches = Activities(self.trace.strings), Launches()
-        self.tasks = AscendTasks(self.trace.strings)
-        self.arrows = Arrows()
-        self.ranges, self.memory = GrowingTable("ranges"), GrowingTable("memory")
-        self.thread_names: dict[tuple[int, int], str] = {}
-        self.counters = CounterEvents()
-        self.lost = Lost()
-        self.has_stacks = False
-        self._tables = {
-            "activities": self.activities.add, "launches": self.launches.add, "launch sizes": self.launches.add_sizes,
-            "ranges": self.ranges.add, "written ranges": self.ranges.add, "frames": self.frames.add, "memory": self.memory.add,
-        }  # fmt: skip
-        self._others = {
-            "tasks": self.tasks.add, "counter ranges": self.counters.add_ranges, "counter samples": self.counters.add_samples,
-        }  # fmt: skip
-        code = self.trace.strings.code
-        self._numberings: dict[str, Numbering[Any]] = {
-            "threads": Numbering(lambda key, _: self.threads.number(key)),
-            "texts": Numbering(lambda text, _: code(text)),
-            "ops": Numbering(self.ops.code, VARIANTS),
-            "stacks": Numbering(lambda stack, _: self._source(stack)),
-            "frames": Numbering(lambda name, _: self.frames.code(name)),
-            "layers": Numbering(lambda key, _: self.activities.layer(key)),
-        }
+        self.tables = EventTables(self.trace)
 
     def read(self) -> Trace:
-        for block in self.file.worked(BlockReader().read):
-            self._add(block)
-        return self._finish()
-
-    def _source(self, stack: str) -> int:
-        self.has_stacks |= bool(stack)
-        source = source_of_stack(stack)
-        return self.trace.strings.code(source) if source else -1
-
-    # ------------------------------------------------------------------ what is in one block
-
-    def _add(self, block: Block) -> None:
-        for name, keys in block.new.items():
-            self._numberings[name].met(keys)
-        for name, columns in block.parts:
-            for column, kind in _CODES.get(name, {}).items():
-                if column in columns:
-                    columns[column] = self._numberings[kind].of(columns[column])
-            if name in ("arrow begins", "arrow ends"):
-                self.arrows.add(name == "arrow begins", self.threads.pids()[columns["thread"]], columns)
-            else:
-                self._tables[name](columns)
-        for name, events in block.others:
-            if name == "arrows of tasks":
-                threads = [self.threads.number((event.pid, event.tid)) for event in events if event.ph == "s"]
-                self.tasks.add_arrows(events, np.array(threads, np.int64))
-            else:
-                self._others[name](events)
-        for pid, tid, name in block.names:
-            self.thread_names[number_of(pid), number_of(tid)] = name
-        self.lost = Lost(*map(add, self.lost, block.lost))
-
-    # ------------------------------------------------------------------ the tables, once all is read
-
-    def _finish(self) -> Trace:
-        trace, facts = self.trace, self.file.facts
+        trace, tables = self.trace, self.tables
+        for events in self.file.blocks():
+            tables.read(events)
+        facts = self.file.facts
         if (written := exported.given(facts.pyprof, self.file.name)) is not None:
             return self._restored(written)
-        if (frames := self.frames.table()) is not None:
-            if (calls := module_ranges(frames, self.frames.names(), facts.pyprof_modules, trace.labels)) is not None:
-                self.ranges.add(calls)
-            trace.frames = self.frames.kept()
+        if (frames := tables.frames.table()) is not None:
+            if (calls := module_ranges(frames, [*tables.frames.names], facts.pyprof_modules, trace.labels)) is not None:
+                tables.ranges.add(calls)
+            trace.frames = tables.frames.as_trace_table()
         self._join()
         _give_facts_of_collectives(trace.ranges, trace.labels)
-        self.launches.give_geometry(trace.activities)
+        tables.launches.give_geometry(trace.activities)
         self._check()
         if frames is not None:
-            self._give_sources()
+            ranges = trace.ranges
+            rows = np.flatnonzero(~self._of_kinds(Kind.LAYER)[ranges["label"]] & (ranges["src"] < 0))
+            source = ranges["src"].copy()
+            source[rows] = tables.frames.sources(ranges["thread"][rows], ranges["start_ns"][rows])
+            ranges["src"] = source
             self._give_frames_to_launches()
         numbers, row = self._used_threads()
-        trace.threads, trace.processes = tables_of_threads(numbers, self.thread_names, trace)
+        trace.threads, trace.processes = tables_of_threads(numbers, tables.thread_names, trace)
         self._give_forward_threads(numbers, row)
         processes = len(trace.processes["pid"])
         trace.activities["process"], shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         number_nodes(trace)
-        _give_layers(trace, self.activities.layers(), self.activities.qualified)
-        self._give_facts(processes, self.lost._replace(shared=shared))
+        _give_layers(trace, tables.activities.layers(), tables.activities.qualified)
+        self._give_facts(processes, tables.lost._replace(shared=shared))
         return trace
 
     def _join(self) -> None:
-        trace = self.trace
-        trace.ranges, trace.memory = self.ranges.whole(), self.memory.whole()
-        trace.launches, trace.activities = self.launches.table(), self.activities.table()
-        tasks, launches = self.tasks.tables(int(trace.launches["corr"].max(initial=0)) + 1)
+        """Give the trace the tables of its events."""
+        trace, tables = self.trace, self.tables
+        trace.ranges, trace.memory = tables.ranges.whole(), tables.memory.whole()
+        trace.launches, trace.activities = tables.launches.table(), tables.activities.table()
+        tasks, launches = tables.tasks.tables(int(trace.launches["corr"].max(initial=0)) + 1)
         trace.activities, trace.launches = concatenated([trace.activities, tasks]), concatenated([trace.launches, launches])
 
     def _restored(self, written: exported.Exported) -> Trace:
-        """The trace of which `pyprof trace` wrote a timeline: nothing is derived from events again."""
+        """The trace that `pyprof trace` wrote as a timeline: nothing is derived from events again."""
         trace = self.trace
-        trace.frames, trace.samples = self.frames.kept(), self.counters.samples()
+        trace.frames, trace.samples = self.tables.frames.as_trace_table(), self.tables.counters.samples()
         self._join()
         self._check()
         try:
-            written.restore(trace, list(self.threads.numbers))
+            written.restore(trace, list(self.tables.threads))
         except ValueError as error:
             raise exported.damaged(self.file.name, error) from error
         return trace
@@ -200,25 +112,18 @@ class _TraceReader:
             "check that prof.step() is called and that the schedule reaches its active steps before the program ends",
         )
 
-    def _give_sources(self) -> None:
-        ranges = self.trace.ranges
-        rows = np.flatnonzero(~self._of_kinds(Kind.LAYER)[ranges["label"]] & (ranges["src"] < 0))
-        source = ranges["src"].copy()
-        source[rows] = self.frames.sources(ranges["thread"][rows], ranges["start_ns"][rows])
-        ranges["src"] = source
-
     def _of_kinds(self, *kinds: Kind) -> Bools:
         """For each marker whether it is of one of these kinds."""
         return np.array([marker.kind in kinds for marker in self.trace.markers], np.bool_)
 
     def _give_frames_to_launches(self) -> None:
-        """A range of source lines alone for each launch outside ops, as by a library that torch does not know."""
+        """Add a range with nothing but source lines for each launch outside ops, as by a library that torch does not know."""
         trace, ranges, launches = self.trace, self.trace.ranges, self.trace.launches
         ops = np.flatnonzero(self._of_kinds(Kind.DISPATCH, Kind.BACKWARD)[ranges["label"]])
         within = Intervals(ranges["thread"], ranges["start_ns"], ranges["end_ns"], ranges["thread"]).take(ops)
         thread, start = launches["thread"], launches["start_ns"]
         rows = np.flatnonzero(~open_at(within, thread, start))
-        source = self.frames.sources(thread[rows], start[rows])
+        source = self.tables.frames.sources(thread[rows], start[rows])
         rows, source = rows[source >= 0], source[source >= 0]
         bare = trace.labels.add(("launch", ""), Marker(Kind.TRACE, "", "launch"))
         columns = {name: launches[name][rows] for name in ("start_ns", "end_ns", "thread")}
@@ -226,10 +131,12 @@ class _TraceReader:
         trace.ranges = concatenated([ranges, added])
 
     def _used_threads(self) -> tuple[list[tuple[int, int]], list[int]]:
-        """(pid, tid) of the threads that ran ops or launched, to which the columns `thread` then refer, and the row of each
-        thread there by its first number, -1 without one. Frames, and so modules, that ran on others are dropped: Kineto writes
-        those of unknown threads under pid 0, tid 0."""
-        trace, every = self.trace, list(self.threads.numbers)
+        """Drop threads that neither ran ops nor launched. Returns the (pid, tid) of the others, which are the rows that columns
+        `thread` then refer to, and the row of each thread by its former number, -1 without one.
+
+        Frames, and so modules, on other threads are dropped: Kineto writes those of unknown threads under pid 0, tid 0.
+        """
+        trace, every = self.trace, list(self.tables.threads)
         thread, other = trace.ranges["thread"], ~self._of_kinds(Kind.LAYER)[trace.ranges["label"]]
         is_used = np.zeros(len(every) + 1, np.bool_)
         is_used[thread[other]] = True
@@ -252,7 +159,7 @@ class _TraceReader:
         rows = np.flatnonzero(ranges["seq"] >= 0)
         thread, *others = (ranges[name][rows] for name in ("thread", "start_ns", "seq", "fwd_thread", "label"))
         ops = NumberedOps(process[thread], thread, *others)
-        known = forward_threads(ops, [marker.name for marker in trace.markers], self.arrows.pairs(row))
+        known = forward_threads(ops, [marker.name for marker in trace.markers], self.tables.arrows.pairs(row))
         backward = ops.logical > 0
         ids = distinct_rows(ops.process[backward], ops.logical[backward])
         absent: list[int] = []
@@ -275,13 +182,13 @@ class _TraceReader:
         base = facts.baseTimeNanoseconds
         names = map(trace.strings.__getitem__, trace.devices["name"].tolist())
         gpus = dict(zip(trace.devices["device"].tolist(), names, strict=True))
-        trace.measured, trace.samples = self.counters.measured(gpus), self.counters.samples()
+        trace.measured, trace.samples = self.tables.counters.measured(gpus), self.tables.counters.samples()
         trace.utc_ns = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
         trace.version = f"Kineto schema {facts.schemaVersion}"
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [table["end_ns"] for table in (trace.ranges, trace.launches, trace.activities) if len(table["end_ns"])]
         trace.session_end_ns = max((int(end.max()) for end in ends), default=-2) + 1
-        trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or self.has_stacks, lost)
+        trace.notes = notes_of(trace, self.tables.ops.shapes, bool(self.tables.frames.names) or self.tables.has_stacks, lost)
 
 
 def _give_layers(trace: Trace, layer: Array, qualified: set[int]) -> None:
@@ -349,7 +256,7 @@ def _give_facts_of_collectives(ranges: Table, labels: Labels) -> None:
 def _innermost(ranges: Table, around: Array, inner: Array) -> Ints:
     """For each row of `inner` the last one of `around` that began before it on its thread and had not ended; -1 none.
 
-    Records of collectives do not nest, so that only the last one can contain it.
+    Records of collectives do not nest, so only the last one can contain it.
     """
     found = np.full(len(inner), -1, np.int64)
     start, end, thread = ranges["start_ns"], ranges["end_ns"], ranges["thread"]

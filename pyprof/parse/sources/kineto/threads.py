@@ -8,7 +8,7 @@ where most backward functions find an op that they are named after. It may be mi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,37 +18,41 @@ from pyprof.arrays.joining import first_rows, last_rows
 from pyprof.arrays.nesting import any_order
 from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.markers import same_function
-from pyprof.parse.sources.trace import Table
+from pyprof.parse.sources.kineto.events import Event
 
-_MOST_ID = 1 << 44  # ids of arrows below it are numbered with their process, of which there are fewer than 1 << 19
+_MOST_ID = 1 << 44  # smaller ids of arrows are packed with the number of their process, which is below 1 << 19
 _SAMPLE = 5000
 _SHARE_NAMED = 0.5  # of the sequence numbers of a forward thread at least so many must lead to an op of the same name
 
 
 class Arrows:
-    """The two ends of fwdbwd arrows: process and id as one number, the thread as it is first numbered, and the time."""
+    """The two ends of fwdbwd arrows: process and id as one number, the thread's number, and the time.
 
-    def __init__(self) -> None:
+    threads: numbers of threads by pid and tid.
+    """
+
+    def __init__(self, threads: Mapping[tuple[int, int], int]) -> None:
+        self._threads = threads
         self._begin = [Growing(np.int64), Growing(np.int32)]
         self._end = [Growing(np.int64), Growing(np.int32), Growing(np.int64)]
         self._processes: dict[int, int] = {}
         self._odd: dict[tuple[int, int | str | None], int] = {}  # ids that are not whole numbers of a usual size
 
-    def add(self, begins: bool, process: Array, ends: Table) -> None:
-        """More begins, or more ends: `id` as it is in the file, `thread` and `time_ns`."""
-        key = np.array([self._key(*one) for one in zip(process.tolist(), ends["id"].tolist(), strict=True)], np.int64)
+    def add(self, begins: bool, events: Sequence[Event], thread: Array, when: Ints) -> None:
+        pids, keys = [pid for pid, _ in self._threads], []
+        for one, event in zip(thread.tolist(), events, strict=True):
+            pid, number = pids[one], event.id
+            if type(number) is int and 0 <= number < _MOST_ID:
+                keys.append(self._processes.setdefault(pid, len(self._processes)) * _MOST_ID + number)
+            else:
+                keys.append(-1 - self._odd.setdefault((pid, number), len(self._odd)))
         columns = self._begin if begins else self._end
-        for column, piece in zip(columns, (key, ends["thread"], ends["time_ns"])[: len(columns)], strict=True):
+        for column, piece in zip(columns, (np.array(keys, np.int64), thread, when)[: len(columns)], strict=True):
             column.append(piece)
 
-    def _key(self, process: int, number: int | str | None) -> int:
-        if type(number) is not int or not 0 <= number < _MOST_ID:
-            return -1 - self._odd.setdefault((process, number), len(self._odd))
-        return self._processes.setdefault(process, len(self._processes)) * _MOST_ID + number
-
     def pairs(self, row: list[int]) -> ArrowEnds:
-        """Whole arrows in order of the first of their ends. Of those with the same id the last begin and the last end count.
-        row: of `threads`, by the first number of each thread, -1 where it is left out."""
+        """Whole arrows in order of the first of their ends. If several have one id, the last begin and the last end count. row:
+        of `threads`, by each thread's number, -1 if it is left out."""
         rows = np.array(row, np.int32)
         (known, begun), (key, thread, when) = ([column.whole() for column in columns] for columns in (self._begin, self._end))
         begin, first, last = last_rows(known, key), first_rows(key, key), last_rows(key, key)
@@ -60,7 +64,7 @@ class Arrows:
 
 
 class ArrowEnds(NamedTuple):
-    """Of each arrow the row of the forward thread, of the backward thread, and the time of the backward range."""
+    """For each arrow the row of the forward thread, of the backward thread, and the begin of the backward range, in ns."""
 
     forward: Integers
     backward: Integers
@@ -78,7 +82,6 @@ class NumberedOps(NamedTuple):
     label: Array
 
     def take(self, rows: Array) -> NumberedOps:
-        """Some of them."""
         return NumberedOps(*(column[rows] for column in self))
 
 
@@ -135,7 +138,7 @@ def _by_names(ops: NumberedOps, names: Sequence[str]) -> dict[tuple[int, int], i
 
 
 def _sample(ops: NumberedOps) -> NumberedOps:
-    """Of each (process, logical id) the _SAMPLE backward ranges with the smallest sequence numbers: enough to decide."""
+    """The _SAMPLE backward ranges with the smallest sequence numbers of each (process, logical id): enough to decide."""
     ops = ops.take(np.flatnonzero(ops.logical > 0))
     order = np.lexsort((ops.start, ops.seq, ops.logical, ops.process))
     new = np.ones(len(order), np.bool_)

@@ -1,7 +1,7 @@
-"""A torch.profiler trace's file -> its events, a block at a time, in order, and the facts at its top level.
+"""A torch.profiler trace's file -> its events, block by block, in order, and the facts at its top level.
 
-A block is a megabyte or two cut between two events, so that memory does not grow with the file. This module must not know what
-an event means.
+A block is a megabyte or two cut between two events, so that memory does not grow with the file. Knows nothing of what an event
+means.
 """
 
 from __future__ import annotations
@@ -9,17 +9,13 @@ from __future__ import annotations
 import io
 import mmap
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TypeVar
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.parse.sources.gunzip import MAGIC, DamagedGzip, Gunzip
-from pyprof.parse.sources.kineto.events import Event, Events, Facts, kept, read_block, read_document
-
-Result = TypeVar("Result")
-Work = Callable[[Events], Result]
+from pyprof.parse.sources.kineto.events import Events, Facts, read_block, read_document
 
 _BLOCK_BYTES = 2 << 20  # larger ones do not stay in the caches of a core
 _MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a large job
@@ -33,7 +29,7 @@ _HINT = "the file is damaged or was cut short: export or copy it again"
 
 
 class TraceFile:
-    """One trace file, to be read once by `blocks` or `worked`; after that `facts` holds the top-level values.
+    """One trace file, to be read once by `blocks`; after that `facts` holds the top-level values.
 
     stream: the file from its beginning, compressed or not; name: its name for people.
     """
@@ -44,34 +40,30 @@ class TraceFile:
         self._stream = stream
         self.facts = Facts()
 
-    def blocks(self) -> Iterator[list[Event]]:
-        """All events in the order of the file. Raises as `worked` does."""
-        return self.worked(kept)
-
-    def worked(self, work: Work[Result]) -> Iterator[Result]:
-        """What some work makes of the events of each block, in the order of the file; the args of events are gone after it.
+    def blocks(self) -> Iterator[Events]:
+        """All events in the order of the file; their args are valid until the next block.
 
         Raises NotACapture where there are no trace events, InputError where the text is damaged or cut short.
         """
         if self._stream.peek(2)[:2] != MAGIC:
-            yield from self._worked(self._stream, work)
+            yield from self._blocks(self._stream)
             return
         with closing(Gunzip(self._stream)) as text:
             try:
-                yield from self._worked(text, work)
+                yield from self._blocks(text)
             except DamagedGzip as error:
                 raise InputError(f"{self.name}: cannot be decompressed: {error}", _HINT) from error
 
-    def _worked(self, stream: io.BufferedReader | Gunzip, work: Work[Result]) -> Iterator[Result]:
+    def _blocks(self, stream: io.BufferedReader | Gunzip) -> Iterator[Events]:
         head, first = self._head(stream)
         text = _Text(first, stream)
-        current, following = (Buffer(_MOST_EVENT_BYTES + self.block_bytes, self.block_bytes) for _ in range(2))
+        current, following = (BlockBuffer(_MOST_EVENT_BYTES + self.block_bytes, self.block_bytes) for _ in range(2))
         least = self.block_bytes  # of text that is worth cutting
         while following.fill(text):
             if len(current.text) >= min(least, _MOST_EVENT_BYTES):
                 events, least = self._cut(current), self.block_bytes
                 if events is not None:
-                    yield work(events)
+                    yield events
                 elif len(current.text) <= _MOST_EVENT_BYTES:
                     least = 2 * len(current.text)  # looking for an end again and again takes time
                 else:
@@ -80,11 +72,15 @@ class TraceFile:
             following.put_before(current.left)
             current, following = following, current
         following.put_before(current.text)
-        yield work(self._last(head, bytes(following.text)))
+        found = read_document(head + bytes(following.text) if head else b'{"traceEvents":[' + bytes(following.text) + b"}")
+        if found is None:
+            raise InputError(f"{self.name}: not valid JSON", _HINT)
+        events, self.facts = found
+        yield events
 
-    def _cut(self, current: Buffer) -> Events | None:
-        """The events of the longest readable beginning of a text; None where one event is longer than all of it, or only what
-        follows all events is left."""
+    def _cut(self, current: BlockBuffer) -> Events | None:
+        """The events of the longest readable beginning of a text; None if one event is longer than all of it, or only the text
+        behind all events is left."""
         text = current.text
         tried = [*islice(_ends(text), _CUTS_TRIED)]
         for end in tried:
@@ -111,23 +107,15 @@ class TraceFile:
             "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
         )
 
-    def _last(self, head: bytes, text: bytes) -> Events:
-        """The events at the end, and the facts from before and behind all events."""
-        found = read_document(head + text if head else b'{"traceEvents":[' + text + b"}")
-        if found is None:
-            raise InputError(f"{self.name}: not valid JSON", _HINT)
-        events, self.facts = found
-        return events
-
 
 class _Text:
-    """Text that is read from a stream, after some that was read before."""
+    """Text that continues with a stream after some that was read before."""
 
     def __init__(self, first: bytes, stream: io.BufferedReader | Gunzip) -> None:
         self._first, self._stream = memoryview(first), stream
 
     def readinto(self, room: memoryview) -> int:
-        """Fill the room; returns how many bytes there are, fewer only at the end."""
+        """Fill the room; returns the number of bytes, fewer only at the end."""
         size = min(len(self._first), len(room))
         room[:size], self._first = self._first[:size], self._first[size:]
         while size < len(room) and (more := self._stream.readinto(room[size:])):
@@ -135,10 +123,10 @@ class _Text:
         return size
 
 
-class Buffer:
-    """Memory for a text that is read behind what was left of the text before it.
+class BlockBuffer:
+    """Memory for a text that is read behind the rest of the text before it.
 
-    before: bytes of that at most; size: bytes that are read. Pages that are not written to take no memory.
+    before: most bytes of that rest; size: bytes that are read. Pages that are not written to take no memory.
     """
 
     def __init__(self, before: int, size: int) -> None:
@@ -149,23 +137,22 @@ class Buffer:
 
     @property
     def text(self) -> memoryview:
-        """All of it."""
         return self._memory[self._begin : self._end]
 
     @property
     def left(self) -> memoryview:
-        """What follows the block; all of it without one."""
+        """The text behind the block; all of it without one."""
         return self._memory[self._next : self._end]
 
     def fill(self, text: _Text) -> bool:
-        """Read as much as there is room for, in place of what was there; whether there was so much."""
+        """Read as much as there is room for, in place of the former text; returns whether there was enough."""
         self._bracket = None
         self._begin = self._next = self._read
         self._end = self._read + text.readinto(self._memory[self._read :])
         return self._end == len(self._memory)
 
     def put_before(self, text: memoryview) -> None:
-        """Put what was left of another text before this one."""
+        """Put the rest of another text before this one."""
         self._begin = self._next = self._read - len(text)
         self._memory[self._begin : self._read] = text
 
@@ -187,7 +174,8 @@ class Buffer:
 
 
 def _outer_end(text: memoryview) -> tuple[int, int] | None:
-    """The last end of an event that another follows, found by counting brackets from the first event on; None where none is."""
+    """The last end of an event that another follows, found by counting brackets from the first event on; None if there is
+    none."""
     depth, at, end = 0, None, None
     for token in _TOKENS.finditer(text):
         byte = text[token.start()]
@@ -205,7 +193,7 @@ def _outer_end(text: memoryview) -> tuple[int, int] | None:
 
 
 def _ends(text: memoryview) -> Iterator[tuple[int, int]]:
-    """What look like ends of events that another follows, from the last on: where each ends, and the next one begins."""
+    """Probable ends of events that another follows, from the last on: (end of the event, begin of the next)."""
     window, upto = _WINDOW_BYTES, len(text)
     while upto > 0:
         since = max(upto - window, 0)

@@ -1,8 +1,8 @@
-"""Measured: what every source of hardware counters turns its file into.
+"""Measured: the result of every source of hardware counters.
 
-One row is one launch that a tool measured (of Proton: all launches of a kernel below one scope, and their number). Metrics
-are columns under Nsight Compute's names, in base units: bytes, ns, hz, and counts; NaN where a launch was not measured so. Must
-not know what metrics mean.
+One row is one launch that a tool measured (of Proton: all launches of a kernel below one scope, and their number). Metrics are
+columns under Nsight Compute's names, in base units: bytes, ns, hz, and counts; NaN if the launch was not measured so. Knows
+nothing of what metrics mean.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Dim = tuple[int, int, int]
 
 
 class Launch(NamedTuple):
-    """What was measured, without its metrics.
+    """One measured launch, without its metrics.
 
     name: of the kernel, as the tool wrote it; grid, block: None unknown; pid, device, stream: -1 unknown; cc: compute
     capability as text; scopes: NVTX ranges or Proton's scopes around it, outermost first; times: launches that it sums up;
-    is_scope: whether it is no kernel but a scope of Proton, with the kernels inside; number: of the launch in its process, -1
+    is_scope: whether it is a scope of Proton with the kernels inside, no kernel; number: of the launch in its process, -1
     unknown.
     """
 
@@ -60,12 +60,11 @@ class Measured(NamedTuple):
         return len(self.launches)
 
     def of(self, metric: str) -> Floats:
-        """A metric of every launch, NaN where it was not measured."""
+        """A metric of every launch, NaN if it was not measured."""
         found = self.metrics.get(metric)
         return np.full(len(self), np.nan) if found is None else found
 
     def take(self, rows: Ints) -> Measured:
-        """These launches only."""
         launches = [self.launches[row] for row in rows.tolist()]
         return self._replace(launches=launches, metrics={key: values[rows] for key, values in self.metrics.items()})
 
@@ -105,12 +104,12 @@ class Builder:
         self._columns: dict[str, array[float]] = {}
 
     def launch(self, launch: Launch) -> int:
-        """The row of a new launch."""
+        """Add a launch; returns its row."""
         self._launches.append(launch)
         return len(self._launches) - 1
 
     def put(self, row: int, metric: str, value: float | None) -> None:
-        """One value, None unknown; the first that is known stays."""
+        """Add one value, None unknown; the first known one stays."""
         column = self._columns.get(metric)
         if column is None:
             column = self._columns[metric] = array("d")
@@ -123,7 +122,6 @@ class Builder:
             column[row] = value
 
     def built(self, tool: str, gpus: Mapping[int, str]) -> Measured:
-        """Everything as columns."""
         columns = {}
         for metric, known in self._columns.items():
             column = columns[metric] = np.full(len(self._launches), np.nan)
@@ -143,7 +141,7 @@ _ATOM = re.compile(rf"([nu\u00b5\u03bcmkKMGTP]?)({'|'.join(sorted(_BASES, key=le
 
 def scale(unit: str) -> tuple[int, str]:
     """(power of ten, base unit) of a unit in any of ncu's spellings: `Mbyte` (6, byte), `usecond` and `us` (3, ns),
-    `Gbyte/second` (9, byte/s), `cycle/nsecond` (9, cycle/s); (0, the unit) of one that is not known.
+    `Gbyte/second` (9, byte/s), `cycle/nsecond` (9, cycle/s); (0, the unit) of an unknown one.
 
     ncu's prefixes are powers of 1000.
     """
@@ -200,13 +198,12 @@ class Numbers:
             self._builder.put(row, metric, float(f"{text}e{power}" if power else text))
 
     def finish(self) -> None:
-        """Put those that waited."""
         for row, metric, text, power in self._waiting:
             self._builder.put(row, metric, number(text, self._mark or ".", power))
 
 
 def shown_mark(text: str) -> str | None:
-    """`.` or `,`: the mark before the decimals, where a number shows it."""
+    """`.` or `,`: the decimal mark, if the number shows it."""
     marks: list[str] = re.findall(r"[.,]", text)
     if not marks or _GROUPED.fullmatch(text) is None:
         return None

@@ -1,8 +1,8 @@
 """CSV of Nsight Compute (`ncu --csv`, any page and version) -> Measured.
 
 Two forms: `--page raw` has a column a metric and a line of units; the details page has a line a metric, under a name or a
-label, and lines of rules between. What the program printed, ncu's own `==PROF==` lines and the headers of further runs may
-stand anywhere. Numbers come in any locale, values in any unit. Must not know what metrics mean.
+label, with lines of rules between. The program's output, ncu's own `==PROF==` lines and the headers of further runs may stand
+anywhere. Numbers come in any locale, values in any unit. Knows nothing of what metrics mean.
 """
 
 from __future__ import annotations
@@ -15,26 +15,12 @@ from pathlib import Path
 from typing import IO
 
 from pyprof.errors import InputError
-from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measured, Numbers, scale
+from pyprof.parse.sources.trace import integer
 
 _HEADER = re.compile(r'^\ufeff?("?)ID\1([,;\t])\1Process ID\1\2.*\1Kernel Name\1', re.MULTILINE)
 
-_LAUNCH = frozenset(
-    {
-        "ID",
-        "Process ID",
-        "Process Name",
-        "Host Name",
-        "Kernel Name",
-        "Context",
-        "Stream",
-        "Block Size",
-        "Grid Size",
-        "Device",
-        "CC",
-    }
-)
+_LAUNCH = frozenset("ID,Process ID,Process Name,Host Name,Kernel Name,Context,Stream,Block Size,Grid Size,Device,CC".split(","))
 _GPU = "device__attribute_display_name"
 
 
@@ -42,21 +28,24 @@ _Rows = Iterator[tuple[list[str], list[str]]]
 
 
 def is_ncu_csv(head: str) -> bool:
-    """Whether a text, by its beginning, holds a table of ncu."""
+    """Whether a text with this beginning holds a table of ncu."""
     return _HEADER.search(head) is not None
 
 
 def read(stream: IO[str], name: str) -> Measured:
-    """All launches of a file, of one run after another. Raises InputError where it holds none."""
+    """All launches of a file, run after run. Raises InputError if there are none."""
     builder, gpus = Builder(), dict[int, str]()
     numbers = Numbers(builder, name)
     table: _Table | None = None
-    for header, row in _readable(_rows(stream), name):
-        if table is None or table.header is not header:
-            if "Invocations" in header:
-                raise InputError(f"{name}: sums over launches, not launches", "write it without --print-summary")
-            table = (_Details if "Metric Name" in header else _Raw)(builder, numbers, header, gpus)
-        table.add(row)
+    try:
+        for header, row in _rows(stream):
+            if table is None or table.header is not header:
+                if "Invocations" in header:
+                    raise InputError(f"{name}: sums over launches, not launches", "write it without --print-summary")
+                table = (_Details if "Metric Name" in header else _Raw)(builder, numbers, header, gpus)
+            table.add(row)
+    except csv.Error as error:
+        raise InputError(f"{name}: not CSV as ncu writes it: {error}", "write it again: ncu --csv") from error
     numbers.finish()
     found = builder.built("ncu", gpus)
     if not len(found):
@@ -64,24 +53,16 @@ def read(stream: IO[str], name: str) -> Measured:
     return found
 
 
-def _readable(rows: _Rows, name: str) -> _Rows:
-    """The same. Raises InputError at a line that is no CSV."""
-    try:
-        yield from rows
-    except csv.Error as error:
-        raise InputError(f"{name}: not CSV as ncu writes it: {error}", "write it again: ncu --csv") from error
-
-
 def _rows(stream: Iterable[str]) -> _Rows:
-    """The rows of each table of a file, with the table's header; lines that are neither are passed over."""
-    cells: _Cells | None = None
+    """The rows of each table of a file, with the table's header; other lines are skipped."""
+    cells: _RowLayout | None = None
     begins, pending, quotes = re.compile(""), list[str](), 0
     for line in stream:
         if found := _HEADER.match(line):
             quote, delimiter = found[1], found[2]
             # ncu quotes every cell, so that what a program prints looks otherwise.
             begins = re.compile(rf"({quote})\d*\1{delimiter}\1\d*\1{delimiter}")
-            cells, pending = _Cells(line.lstrip("\ufeff"), quote, delimiter), []
+            cells, pending = _RowLayout(line.lstrip("\ufeff"), quote, delimiter), []
         elif cells is not None and ((first := begins.match(line)) or pending):
             if first:
                 if pending:  # a name with one quote of its own
@@ -94,11 +75,11 @@ def _rows(stream: Iterable[str]) -> _Rows:
                 pending = []
 
 
-class _Cells:
+class _RowLayout:
     """A table's header, and how a row becomes cells.
 
-    Within NVTX cells ncu writes the quotes of a range's name as they are, so that a name can hold what ends a cell: these are
-    what is left between the cells before and behind them, which have no quotes.
+    In NVTX cells ncu writes the quotes of a range's name unescaped, so a name can hold what ends a cell: these cells are what
+    is left between those before and behind them, which have no quotes.
     """
 
     def __init__(self, line: str, quote: str, delimiter: str) -> None:
@@ -142,18 +123,12 @@ class _Cells:
         return [*found, text, *[""] * (self.nvtx - 1 - len(found))]
 
 
-def _metrics(header: Sequence[str]) -> Sequence[str]:
-    """The columns of a raw page that are metrics: those behind the description of the launch."""
-    last = max(at for at, cell in enumerate(header) if cell in _LAUNCH or _is_nvtx(cell))
-    return header[last + 1 :]
-
-
 def _is_nvtx(cell: str) -> bool:
     return cell.startswith(("thread Domain:", "Id:Domain:"))
 
 
 class _Table:
-    """One table: its header, and the launches that its rows belong to."""
+    """One table: its header, and the launches of its rows."""
 
     def __init__(self, builder: Builder, numbers: Numbers, header: Sequence[str], gpus: dict[int, str]) -> None:
         self.builder, self.numbers, self.header, self.gpus = builder, numbers, header, gpus
@@ -161,11 +136,10 @@ class _Table:
         self.nvtx = [at for at, cell in enumerate(header) if _is_nvtx(cell)]
 
     def add(self, row: Sequence[str]) -> None:
-        """Take the values of a row."""
         raise NotImplementedError
 
     def is_launch(self, row: Sequence[str]) -> bool:
-        """Whether a row is about a launch: the line of units and tables of other things are not."""
+        """Whether a row is about a launch, unlike the line of units and tables of other things."""
         return (
             self.cell(row, "ID").isdecimal()
             and self.cell(row, "Process ID").isdecimal()
@@ -173,7 +147,7 @@ class _Table:
         )
 
     def cell(self, row: Sequence[str], column: str) -> str:
-        """A cell; empty where the row is too short or has no such column."""
+        """A cell; empty if the row is too short or has no such column."""
         at = self.at.get(column, len(row))
         return row[at].strip() if at < len(row) else ""
 
@@ -193,7 +167,8 @@ class _Raw(_Table):
 
     def __init__(self, builder: Builder, numbers: Numbers, header: Sequence[str], gpus: dict[int, str]) -> None:
         super().__init__(builder, numbers, header, gpus)
-        self.columns = [(metric, self.at[metric], 0) for metric in _metrics(header)]
+        last = max(at for at, cell in enumerate(header) if cell in _LAUNCH or _is_nvtx(cell))
+        self.columns = [(metric, self.at[metric], 0) for metric in header[last + 1 :]]
         self.has_units = False
 
     def add(self, row: Sequence[str]) -> None:
@@ -231,7 +206,7 @@ class _Details(_Table):
 
 @lru_cache(maxsize=4096)
 def _dim(text: str) -> Dim | None:
-    """`(16, 16, 1)`."""
+    """A grid or block: `(16, 16, 1)`."""
     numbers = [integer(part) for part in re.findall(r"\d+", text)]
     return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 and min(numbers) >= 0 else None
 

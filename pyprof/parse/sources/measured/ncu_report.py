@@ -1,6 +1,6 @@
 """A report of Nsight Compute (`.ncu-rep`) -> Measured, by NVIDIA's package ncu-report, which needs neither ncu nor a GPU.
 
-Must not know what metrics mean.
+Knows nothing of what metrics mean.
 """
 
 from __future__ import annotations

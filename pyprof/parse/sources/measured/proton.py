@@ -1,8 +1,8 @@
-"""A profile of Triton's Proton (`.hatchet`, a tree of scopes, or `.chrome_trace`, each kernel by itself) -> Measured.
+"""A profile of Triton's Proton (`.hatchet`, a tree of scopes, or `.chrome_trace`, kernel by kernel) -> Measured.
 
-A row is a kernel, in a tree with the number of its launches below one scope, its time, and the FLOPs and bytes that its launch
-hook gave (`flops16`, `bytes`), which are what its author says, not what was counted. A scope to which such were given is a row
-as well, with the time of the kernels below it. Must not know what metrics mean.
+A row is a kernel, in a tree with the number of its launches below one scope, its time, and the FLOPs and bytes from its launch
+hook (`flops16`, `bytes`), which its author claims; they are not counted. A scope with such figures is a row as well, with the
+time of the kernels below it. Knows nothing of what metrics mean.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import IO
 import msgspec
 
 from pyprof.errors import InputError
-from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.measured.launches import Builder, Launch, Measured
+from pyprof.parse.sources.trace import integer
 
 _TIME, _TIME_METRIC = "time (ns)", "gpu__time_duration.sum"
 _MOST_DEEP = 900  # scopes
@@ -26,23 +26,23 @@ class _Frame(msgspec.Struct):
     name: str = ""
 
 
-class _Node(msgspec.Struct):
+class _ScopeNode(msgspec.Struct):
     frame: _Frame = msgspec.field(default_factory=_Frame)
     metrics: dict[str, object] = msgspec.field(default_factory=dict)
-    children: list[_Node] = msgspec.field(default_factory=list)
+    children: list[_ScopeNode] = msgspec.field(default_factory=list)
 
 
 def is_hatchet(head: str) -> bool:
-    """Whether a text, by its beginning, is a tree of Proton."""
+    """Whether a text with this beginning is a tree of Proton."""
     text = head.lstrip()
     return text.startswith("[") and '"children"' in text and '"frame"' in text
 
 
 def read_hatchet(stream: IO[bytes], name: str) -> Measured:
-    """All kernels of a tree. Raises InputError where it is damaged or holds none."""
+    """All kernels of a tree. Raises InputError if it is damaged or holds none."""
     try:
         parts = msgspec.json.decode(stream.read(), type=list[msgspec.Raw])
-        root = msgspec.json.decode(parts[0], type=_Node)
+        root = msgspec.json.decode(parts[0], type=_ScopeNode)
         devices = msgspec.json.decode(parts[1], type=dict[str, dict[str, dict[str, object]]]) if len(parts) > 1 else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as error:
         raise InputError(f"{name}: not a profile of Proton: {error}", "write it again: triton.profiler.finalize()") from error
@@ -55,9 +55,9 @@ def read_hatchet(stream: IO[bytes], name: str) -> Measured:
     return rows.built(name)
 
 
-def _nodes(root: _Node) -> Iterator[tuple[tuple[str, ...], _Node]]:
+def _nodes(root: _ScopeNode) -> Iterator[tuple[tuple[str, ...], _ScopeNode]]:
     """All nodes, each with the scopes around it, outermost first; the root is no scope."""
-    pending: list[tuple[tuple[str, ...], _Node]] = [((), child) for child in reversed(root.children)]
+    pending: list[tuple[tuple[str, ...], _ScopeNode]] = [((), child) for child in reversed(root.children)]
     while pending:
         scopes, node = pending.pop()
         yield scopes, node
@@ -65,7 +65,7 @@ def _nodes(root: _Node) -> Iterator[tuple[tuple[str, ...], _Node]]:
         pending += [(inside, child) for child in reversed(node.children)]
 
 
-def _launch(node: _Node, scopes: tuple[str, ...], devices: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Launch:
+def _launch(node: _ScopeNode, scopes: tuple[str, ...], devices: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Launch:
     ordinal, kind = str(node.metrics.get("device_id", "")), str(node.metrics.get("device_type", ""))
     arch = re.fullmatch(r"(\d+)(\d)[a-z]?", str(devices.get(kind, {}).get(ordinal, {}).get("arch", "")))
     count = _number(node.metrics.get("count"))
@@ -99,12 +99,12 @@ class _Events(msgspec.Struct):
 
 
 def is_chrome_trace(head: str) -> bool:
-    """Whether a text, by its beginning, is a trace of Proton; the times inside kernels that it writes are another."""
+    """Whether a text with this beginning is a trace of Proton, and not one of times inside kernels, which Proton writes too."""
     return re.match(r'\s*\{\s*"displayTimeUnit"\s*:\s*"us"', head) is not None and '"call_stack"' in head
 
 
 def read_chrome_trace(stream: IO[bytes], name: str) -> Measured:
-    """All kernels of a trace, in the order of their begins. Raises InputError where it is damaged or holds none.
+    """All kernels of a trace, in order of begin. Raises InputError if it is damaged or holds none.
 
     Older versions write a line of JSON for each stream.
     """
@@ -149,7 +149,7 @@ class _Rows:
             self._builder.put(row, metric, value)
 
     def add_scope(self, scope: tuple[str, ...], metrics: Mapping[str, object]) -> None:
-        """Figures that were given to a scope; those of each time that it was entered are added up."""
+        """Figures of a scope; those of each time that it was entered are added up."""
         for metric, value in _given(metrics).items():
             sums = self._scopes.setdefault(scope, {})
             sums[metric] = sums.get(metric, 0.0) + value

@@ -1,7 +1,7 @@
 """The file of an SQLite database -> the cells of one table, a block of pages at a time.
 
-The format is https://www.sqlite.org/fileformat2.html, sections 1.3 to 1.6. This module must not know what the record in a cell
-holds. It raises OddFile for everything that differs from the format, and for everything rare.
+The format is https://www.sqlite.org/fileformat2.html, sections 1.3 to 1.6. Knows nothing of the record in a cell. Raises
+OddFile for everything that differs from the format, and for everything rare.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _JOURNAL, _WAL = "-journal", "-wal"
 
 
 class OddFile(Exception):
-    """Something in the file is unusual or broken, so that it must be read row by row."""
+    """Something in the file is unusual or broken, so it must be read row by row."""
 
 
 class DamagedFile(Exception):
     """The file contradicts itself in a way that SQLite does not notice: rows read from it would be wrong."""
 
 
-class Block:
+class PageBlock:
     """Bytes from which many small pieces are copied at once; the last SLACK bytes are padding."""
 
     def __init__(self, raw: Bytes) -> None:
@@ -60,14 +60,14 @@ class Cells(NamedTuple):
     pages: number of leaf pages read so far.
     """
 
-    block: Block
+    block: PageBlock
     start: Ints
     end: Ints
     rowid: Ints | None
     pages: int
 
 
-def varints(block: Block, at: Ints) -> tuple[Ints, Ints]:
+def varints(block: PageBlock, at: Ints) -> tuple[Ints, Ints]:
     """The numbers of variable length at the positions, and the bytes that each takes (1 to 9)."""
     words = block.words(at)
     if same := _bytes_of_all(words):
@@ -94,14 +94,14 @@ def varints(block: Block, at: Ints) -> tuple[Ints, Ints]:
     return value.view(np.int64), length
 
 
-def varint_bytes(block: Block, at: Ints) -> Ints:
-    """The bytes that each of these numbers takes."""
+def varint_bytes(block: PageBlock, at: Ints) -> Ints:
+    """Number of bytes that each of these numbers takes."""
     same = _bytes_of_all(block.words(at))
     return np.broadcast_to(np.int64(same), len(at)) if same else varints(block, at)[1]
 
 
 def _bytes_of_all(words: npt.NDArray[np.uint64]) -> int:
-    """How many bytes the number takes with which each word begins, 0 where that differs or is more than 8."""
+    """Number of bytes of the varint at the beginning of each word, 0 if that differs or is more than 8."""
     every, some = int(np.bitwise_and.reduce(words)), int(np.bitwise_or.reduce(words))
     for index in range(8):
         bit = 1 << (63 - 8 * index)
@@ -197,7 +197,7 @@ class PageFile:
     def cells(self, leaves: Ints, block_bytes: int, rowids: bool = False) -> Iterator[Cells]:
         """The cells of leaf pages, a block of pages at a time; each block overwrites the one before."""
         at_once = max(min(block_bytes // self.page_bytes, len(leaves)), 1)
-        block = Block(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
+        block = PageBlock(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
         for begin in range(0, len(leaves), at_once):
             part = leaves[begin : begin + at_once]
             self._fill(block.raw, part)
@@ -228,7 +228,7 @@ class PageFile:
         page = np.repeat(np.arange(len(pages)) * self.page_bytes, cells)
         return at + page, page + self.usable
 
-    def _payloads(self, block: Block, at: Ints, page_end: Ints, rowids: bool) -> Cells:
+    def _payloads(self, block: PageBlock, at: Ints, page_end: Ints, rowids: bool) -> Cells:
         size, length = varints(block, at)
         at = at + length
         rowid, length = varints(block, at) if rowids else (None, varint_bytes(block, at))
@@ -243,8 +243,10 @@ class PageFile:
             raise OddFile("a payload lies outside its page")
         return Cells(block, start, end, rowid, 0)
 
-    def _gather_spilled(self, block: Block, start: Ints, size: Ints, page_end: Ints, rows: Ints) -> tuple[Block, Ints, Ints]:
-        """The block with the payloads that continue in overflow pages appended whole.
+    def _gather_spilled(
+        self, block: PageBlock, start: Ints, size: Ints, page_end: Ints, rows: Ints
+    ) -> tuple[PageBlock, Ints, Ints]:
+        """The block, with payloads that continue in overflow pages appended whole.
 
         For those rows `page_end` is set to the new end of the payload.
         """
@@ -264,7 +266,7 @@ class PageFile:
             parts += [here[:kept], self._chain(int.from_bytes(here[kept:], "big"), bytes_ - kept)]
         start[rows] = used + np.cumsum(whole) - whole
         end[rows] = page_end[rows] = start[rows] + whole
-        return Block(np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8)), start, end
+        return PageBlock(np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8)), start, end
 
     def _chain(self, number: int, size: int) -> bytes:
         """`size` bytes from the chain of overflow pages that begins with page `number`."""
@@ -280,7 +282,7 @@ class PageFile:
 
 
 def _check_journals(path: Path) -> None:
-    """Raise OddFile where a journal beside the file may hold changes that are not in it, or must be rolled back."""
+    """Raise OddFile if a journal beside the file may hold changes that are not in it, or must be rolled back."""
     real = path.resolve()
     for ending in (_JOURNAL, _WAL):
         beside = real.with_name(real.name + ending)

@@ -1,11 +1,11 @@
 """Tables of an SQLite file -> columns, read from its pages by numpy in less time than SQLite takes to step through the rows.
 
-Only rowid tables of files at rest are read, whose columns hold the requested types; everything else is an OddFile, and the
-caller reads row by row. The caller also knows the schema and holds SQLite's lock. This module must not know what values mean.
+Reads only rowid tables of files at rest whose columns hold the requested types; everything else is an OddFile, and the caller
+reads row by row. The caller also knows the schema and holds SQLite's lock. Knows nothing of what values mean.
 
 The format of a record is https://www.sqlite.org/fileformat2.html, section 2.1. Headers are read for many rows at once: the
-serial types of a run of columns are one piece of bytes as long as each takes one byte. Most columns have one width in all
-rows of a block, so that values stand equally far from each other there and are copied together, many columns at once.
+serial types of a run of columns are one piece of bytes as long as each takes one byte. Most columns have one width in all rows
+of a block, so values stand equally far from each other there and are copied together, many columns at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from pyprof.arrays.columns import Growing, narrowest
 from pyprof.arrays.types import Array, Bools, Bytes, Ints
-from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
+from pyprof.parse.sources.sqlite_pages.btree import Cells, OddFile, PageBlock, PageFile, varints
 
 Cell = int | float | str | bytes | None  # what SQLite can hold in one cell
 NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the cell holds a fraction, a text or a blob
@@ -37,7 +37,7 @@ _LONGEST_RUN = 32  # columns
 _MOST_WINDOW = 112  # bytes before a column, of which 8 are read: copies are as fast up to 128
 
 
-class Texts(NamedTuple):
+class PackedTexts(NamedTuple):
     """Texts or blobs within bytes: where each begins and its size in bytes (0 for NULL). They are valid until the next batch.
 
     After the last one `raw` has at least 32 bytes of padding.
@@ -48,7 +48,6 @@ class Texts(NamedTuple):
     size: Ints
 
     def to_bytes(self) -> list[bytes]:
-        """Each text as bytes of its own."""
         raw = self.raw.tobytes()
         return list(map(raw.__getitem__, map(slice, self.begin.tolist(), (self.begin + self.size).tolist())))
 
@@ -57,12 +56,11 @@ class Batch(NamedTuple):
     """Some rows of a table: the requested integer columns in their order (NULL is -1), and the texts or blobs of one more."""
 
     columns: Sequence[Ints]
-    texts: Texts
+    texts: PackedTexts
 
     def take(self, rows: Ints | Bools) -> Batch:
-        """Some of the rows."""
         raw, begin, size = self.texts
-        return Batch([column[rows] for column in self.columns], Texts(raw, begin[rows], size[rows]))
+        return Batch([column[rows] for column in self.columns], PackedTexts(raw, begin[rows], size[rows]))
 
 
 class Schema(NamedTuple):
@@ -81,7 +79,8 @@ class Schema(NamedTuple):
     plain: bool
 
     def wanted(self, columns: Sequence[str], wide: str | None, blobs: bool) -> Wanted:
-        """What to read of the records; columns that the table lacks are left out. Raises OddFile where pages cannot give it."""
+        """The columns to read from the records, without those that the table lacks. Raises OddFile if pages cannot give
+        them."""
         if not self.plain or not self.root or wide in columns:
             raise OddFile(f"{self.name} has no pages or has generated columns, or a column is requested as two types")
         wanted = Wanted({}, None, None, set(), set(), blobs)
@@ -101,13 +100,13 @@ class Schema(NamedTuple):
 
 
 class PageReader(PageFile):
-    """The tables of a database file. Every method raises OddFile where the file is unusual or broken, DamagedFile where tables
-    share pages."""
+    """The tables of a database file. Every method raises OddFile if the file is unusual or broken, DamagedFile if tables share
+    pages."""
 
     def integers(self, schema: Schema, columns: Sequence[str], *, narrow: bool = False) -> list[Ints]:
         """Integer columns of a table in the order of its rows; NULL, and a column that the table lacks, is -1.
 
-        narrow: in 32 bits those that fit. Raises OddFile also where a value is not an integer.
+        narrow: in 32 bits those that fit. Raises OddFile also if a value is not an integer.
         """
         kept: list[Growing] = []
         for cells, wanted, share in self._cells(schema, columns, None):
@@ -123,17 +122,17 @@ class PageReader(PageFile):
     def batches(self, schema: Schema, columns: Sequence[str], wide: str | None, *, blobs: bool = False) -> Iterator[Batch]:
         """Integer columns of all rows in batches, each with the texts (or blobs) of one more column.
 
-        A text that is not UTF-8 is left as it is; in a column of blobs, what is not a blob is empty. Raises OddFile also after
-        some batches, and where the column is not declared as one of texts (or blobs).
+        A text that is not UTF-8 stays as it is; in a column of blobs, a cell of another type is empty. Raises OddFile also
+        after some batches, and if the column is not declared as one of texts (or blobs).
         """
         for cells, wanted, _ in self._cells(schema, columns, wide, blobs):
             read = np.full((len(columns), len(cells.start)), -1, np.int64)
-            yield Batch(list(read), Texts(cells.block.raw, *decode(cells, wanted, read)))
+            yield Batch(list(read), PackedTexts(cells.block.raw, *decode(cells, wanted, read)))
 
     def _cells(
         self, schema: Schema, columns: Sequence[str], wide: str | None, blobs: bool = False
     ) -> Iterator[tuple[Cells, Wanted, float]]:
-        """Blocks of cells, each with what to read of them and the share of the pages read so far."""
+        """Blocks of cells, each with the columns to read and the share of the pages read so far."""
         wanted = schema.wanted(columns, wide, blobs)
         leaves = self.leaves(schema.root)
         block_bytes = BLOCK_BYTES if wide is None else TEXT_BLOCK_BYTES
@@ -145,12 +144,12 @@ class PageReader(PageFile):
 
 
 class Wanted(NamedTuple):
-    """What to read from the records of one table; a column is given by its place in a record, from 0.
+    """The columns to read from the records of one table, by their place in a record, from 0.
 
-    integers: integer columns, each with the index of its result; wide: the column of texts (or of blobs, if `blobs`) to
-    locate, None for none; alias: the column that is another name of the rowid; filled: columns whose default is not NULL,
-    which rows written before they were added do not hold; known_wide: columns in which texts or blobs are expected, to which
-    those met on the way are added.
+    integers: integer columns, each with the index of its result; wide: the column of texts (or of blobs, if `blobs`) to locate,
+    None for none; alias: the column that is another name of the rowid; filled: columns whose default is not NULL, which rows
+    written before they were added do not hold; known_wide: columns in which texts or blobs are expected, to which those met on
+    the way are added.
     """
 
     integers: dict[int, int]
@@ -186,7 +185,7 @@ class _RecordRows:
     def __init__(self, cells: Cells, wanted: Wanted) -> None:
         self.wanted = wanted
         self.cells = cells
-        self.block: Block = cells.block
+        self.block: PageBlock = cells.block
         size, length = varints(self.block, cells.start)
         if (size <= length).any() or (size > cells.end - cells.start).any():  # a record has at least one column
             raise OddFile("a header is empty or longer than its record")
@@ -196,7 +195,7 @@ class _RecordRows:
         self.located = self.values, np.zeros(len(self.values), np.int64)
 
     def read(self, out: Ints) -> bool:
-        """Whether all was read; if not, one more column is known to be wide, and all must be read again."""
+        """Whether everything was read; if not, one more column is known to be wide, and all must be read again."""
         for begin, end in self.wanted.runs():
             if begin in self.wanted.known_wide:
                 self._wide(begin)
@@ -264,7 +263,7 @@ class _RecordRows:
         return len(places)
 
     def _wide(self, column: int) -> None:
-        """Pass over a column of texts or blobs, and locate them where it is the wanted one."""
+        """Skip a column of texts or blobs, and locate them if it is the wanted one."""
         there = self.header < self.header_end
         types, length = varints(self.block, np.minimum(self.header, self.header_end))
         if not there.all():
@@ -287,8 +286,8 @@ class _RecordRows:
 
 
 def _integers(types: Bytes, window: Array, size: int, at: int, out: Ints) -> None:
-    """The integers of one column. types: of each row, or one for all; window: `size` bytes of each row; at: where among these
-    the column begins."""
+    """The integers of one column. types: of each row, or one for all; window: `size` bytes of each row; at: offset of the
+    column among these."""
     least, most = int(types.min()), int(types.max())
     if least <= _FLOAT <= most and (types == _FLOAT).any():
         raise OddFile("a fraction in a column of integers")

@@ -54,7 +54,13 @@ def opened(path: Path, **options: int) -> TraceFile:
 
 
 def all_of(file: TraceFile) -> list[Event]:
-    return [event for block in file.blocks() for event in block]
+    """All events, with args that outlive the block."""
+    found: list[Event] = []
+    for block in file.blocks():
+        for event in block:
+            event.args = event.args.copy()
+        found += block
+    return found
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,23 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
-from pyprof.parse.sources.kineto.codes import Codes, Numbering
-from pyprof.parse.sources.kineto.events import Event, decode_args
-from pyprof.parse.sources.kineto.ops import VARIANTS, OpArgs, OpKey, OpLabels, op_codes, parse_concrete
+from pyprof.parse.sources.kineto.events import Codes, Event, decode_args
+from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels, op_codes, parse_concrete
 from pyprof.parse.sources.trace import Labels
 
 
 def codes_of(labels: OpLabels, name: str, *args: str) -> list[int]:
     """The codes of ops of one name, of each the text of its args."""
-    keys, numbering, some = (
-        Codes[OpKey](),
-        Numbering(labels.code, VARIANTS),
-        [Event(name=name, args=msgspec.Raw(a.encode())) for a in args],
-    )
-    no = np.zeros(len(args), np.bool_)
-    found = op_codes(some, decode_args(OpArgs, some), False, no, no, keys)
-    numbering.met(keys.new())
-    return cast("list[int]", numbering.of(found).tolist())
+    some, no = [Event(name=name, args=msgspec.Raw(a.encode())) for a in args], np.zeros(len(args), np.bool_)
+    return [*op_codes(some, decode_args(OpArgs, some), False, no, no, Codes(labels.code)).tolist()]
 
 
 def call_of(name: str, **args: Any) -> OpCall:

@@ -54,7 +54,14 @@ def test_call_stacks_begin_with_the_innermost() -> None:
 
 
 def put(frames: Frames, thread: Any, start: Any, end: Any, names: list[str], ids: list[int], parents: list[int]) -> None:
-    columns = {"thread": thread, "start": start, "end": end, "name": [*map(frames.code, names)], "id": ids, "parent": parents}
+    columns = {
+        "thread": thread,
+        "start": start,
+        "end": end,
+        "name": [*map(frames.names.__getitem__, names)],
+        "id": ids,
+        "parent": parents,
+    }
     frames.add({name: np.array(values) for name, values in columns.items()})
 
 

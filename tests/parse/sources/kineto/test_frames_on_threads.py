@@ -1,4 +1,4 @@
-"""pyprof.parse.sources.kineto.parts, and the reader: the same whatever is in memory at a time."""
+"""Rows on threads: what lies around what, and what is open when."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.parse.sources.kineto.parts import Intervals, nested, open_at
+from pyprof.parse.sources.kineto.modules import Intervals, nested, open_at
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 20)), max_size=60)
 
