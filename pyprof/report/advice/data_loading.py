@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.idle_time import counted, idle_time, ms
+from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time

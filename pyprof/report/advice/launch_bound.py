@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, named, places
-from pyprof.report.advice.idle_time import counted, idle_time, ms
+from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms, named, places
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.03  # of the wall time: with less the device is what the program waits for

@@ -52,9 +52,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     if not is_worth(overview, saves):
         return None
     do = DO.get(found.cause or "", LISTS)
-    return Advice(
-        "straggler", saves, budget.wall_ns(held), _evidence(overview, found, late), do, places(overview, rows, granted)
-    )
+    known = int(overview.records["rank"][division.first_of(late)]) >= 0
+    name = f"rank {found.rank}" if known else f"process {division.pids[late]} on device {division.devices[late]}"
+    return Advice("straggler", saves, budget.wall_ns(held), in_words(found, name), do, places(overview, rows, granted))
 
 
 def _unit(overview: Overview, device: int) -> Unit:
@@ -65,12 +65,6 @@ def _unit(overview: Overview, device: int) -> Unit:
     records = overview.records.select(rows)
     rank = int(records["rank"][0])
     return Unit(rank, "", records, overview.records.utc_ns, overview.division.begin_ns, overview.trace, True)
-
-
-def _evidence(overview: Overview, found: Straggler, late: int) -> str:
-    known = int(overview.records["rank"][np.flatnonzero(overview.division.device == late)[0]]) >= 0
-    process = f"process {overview.division.pids[late]} on device {overview.division.devices[late]}"
-    return in_words(found, f"rank {found.rank}" if known else process)
 
 
 def in_words(found: Straggler, name: str) -> str:
