@@ -6,7 +6,9 @@ from the budget, and what one kind has claimed no other gets. Idle time needs no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -18,7 +20,6 @@ from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import params
-from pyprof.report.layernumbers import AT_END, without_numbers
 from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview
 
@@ -28,6 +29,11 @@ LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a l
 
 
 _OP = attrgetter("op")
+IN_PART = re.compile(r"(?:(?<=_)|^)\d+(?=:|$)")
+"""A number of a part that may hold names with `:` between them: of a layer in a list (`3`), or called after its class
+(`Linear_12`)."""
+AT_END = re.compile(r"(?:(?<=_)|^)\d+$")
+"""The same of a part that is one name."""
 
 
 class Place(NamedTuple):
@@ -136,6 +142,16 @@ def _layer(stack: Stack) -> str | None:
 
 def _source(stack: Stack) -> str | None:
     return stack.trace[-1] if stack.trace else None
+
+
+def without_numbers(path: str, number: re.Pattern[str]) -> str:
+    """The path with `*` in place of such numbers of its parts, which stand between dots."""
+    return ".".join([_part(part, number) for part in path.split(".")])
+
+
+@lru_cache(maxsize=1 << 14)
+def _part(part: str, number: re.Pattern[str]) -> str:
+    return number.sub("*", part)
 
 
 def named(found: Sequence[Place]) -> str:

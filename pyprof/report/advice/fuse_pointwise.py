@@ -36,7 +36,7 @@ _OPS = (
 )
 
 
-class _Chains(NamedTuple):
+class _Fusable(NamedTuple):
     """Rows of `WindowKernels` that are in a run of several, the run of each, and the share of its time that fusing saves."""
 
     at: Ints
@@ -54,7 +54,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     if not is_worth(overview, saves, _LEAST):
         return None
     gains = granted > 0
-    runs = _Chains(runs.at[gains], runs.run[gains], runs.share[gains])
+    runs = _Fusable(runs.at[gains], runs.run[gains], runs.share[gains])
     rows, granted = rows[gains], granted[gains]
     time = budget.wall_ns(overview.division.held_ns[rows])
     gives = summed(runs.run, granted, int(runs.run.max()) + 1)
@@ -74,7 +74,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     return Advice("fuse_pointwise", saves, time, evidence, do, where)
 
 
-def _runs(kernels: WindowKernels, overview: Overview) -> _Chains:
+def _runs(kernels: WindowKernels, overview: Overview) -> _Fusable:
     """Runs of neighbours on a stream that fusing saves time of, and the share of its time that each kernel's reads and writes
     between them take."""
     alike = overview.frame.classes.records
@@ -82,7 +82,7 @@ def _runs(kernels: WindowKernels, overview: Overview) -> _Chains:
     able &= ~_of_a_list(alike["name"][kernels.code], kernels.stream)
     at = np.flatnonzero(able)
     if not len(at):
-        return _Chains(at, at, np.empty(0))
+        return _Fusable(at, at, np.empty(0))
     stream, phase = kernels.stream[at], alike["phase"][kernels.code[at]]
     begins = (np.diff(at) > 1) | (stream[1:] != stream[:-1]) | (phase[1:] != phase[:-1])
     run = np.cumsum(np.append(False, begins))
@@ -98,14 +98,19 @@ def _runs(kernels: WindowKernels, overview: Overview) -> _Chains:
     cat = np.isin(kernels.word, [code for code, word in enumerate(kernels.words) if word == "cat"])[kernels.code[whole]]
     alone = cat & ~(np.append(False, linked) & np.append(linked, False))
     linked &= ~alone[1:] & ~alone[:-1]
+    # The share of each kernel's bytes that its neighbours in the run wrote or will read.
+    reduces, code = kernels.reduces, kernels.code[whole]
+    one = 1.0 / np.maximum(kernels.inputs + ~reduces, 1)
+    reads: Floats = np.where(kernels.inputs > 0, one, 0.0)[code] * np.append(False, linked)
+    reads += np.where(reduces, 0.0, one)[code] * np.append(linked, False)
     share = np.zeros(len(at))
-    share[big] = _between(kernels, whole, linked)
+    share[big] = reads
     # Scalars and statistics between two kernels of a run are worked out within it.
     small, before = np.flatnonzero(~big), np.searchsorted(np.flatnonzero(big), np.flatnonzero(~big)) - 1
     inside = (before >= 0) & np.append(linked, False)[before]
     share[small[inside]] = 1.0
     gains = share > 0
-    return _Chains(at[gains], run[gains], share[gains])
+    return _Fusable(at[gains], run[gains], share[gains])
 
 
 def _of_a_list(name: Integers, stream: Integers) -> Bools:
@@ -139,16 +144,7 @@ def _of_one_op(kernels: WindowKernels, at: Ints, overview: Overview) -> Bools:
     return same
 
 
-def _between(kernels: WindowKernels, at: Ints, linked: Bools) -> Floats:
-    """The share of each kernel's bytes that its neighbours in the run wrote or will read."""
-    inputs, reduces, code = kernels.inputs, kernels.reduces, kernels.code[at]
-    one = 1.0 / np.maximum(inputs + ~reduces, 1)
-    reads: Floats = np.where(inputs > 0, one, 0.0)[code] * np.append(False, linked)
-    reads += np.where(reduces, 0.0, one)[code] * np.append(linked, False)
-    return reads
-
-
-def _known(kernels: WindowKernels, runs: _Chains, gives: Ints) -> list[str]:
+def _known(kernels: WindowKernels, runs: _Fusable, gives: Ints) -> list[str]:
     """Ops of torch that do what those runs do that give most."""
     fewest = max(len(gives) - _LOOKED_AT, 0)
     enough = np.flatnonzero(gives >= np.partition(gives, fewest)[fewest])
@@ -159,7 +155,7 @@ def _known(kernels: WindowKernels, runs: _Chains, gives: Ints) -> list[str]:
     return [op for parts, op in _OPS if any(parts <= words for words in done)]
 
 
-def _most_of(kernels: WindowKernels, runs: _Chains, gives: Ints) -> tuple[list[str], int]:
+def _most_of(kernels: WindowKernels, runs: _Fusable, gives: Ints) -> tuple[list[str], int]:
     """What the runs of one pattern do of which all together give most, and how many these are."""
     first, begin = np.flatnonzero(np.diff(runs.run, prepend=-1)), np.zeros(len(gives), np.int64)
     begin[runs.run[first]] = first

@@ -45,10 +45,7 @@ class Products:
     def of(self, which: Bools) -> SomeProducts:
         """The products of the window that are of some of the classes."""
         rows = self._frame.classes.rows(which & self.there)
-        return self.at(rows[self._overview.inside[rows]])
-
-    def at(self, rows: Ints) -> SomeProducts:
-        """Some products."""
+        rows = rows[self._overview.inside[rows]]
         costs, held, code = self._frame.costs, self._overview.division.held_ns[rows], self._frame.classes.code[rows]
         return SomeProducts(rows, code, held, costs.of("matmul_flops", rows), costs.of("bytes", rows), self.dram[code])
 

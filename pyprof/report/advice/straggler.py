@@ -36,13 +36,13 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     from pyprof.report.ranks.advice import straggler
     from pyprof.report.ranks.survey import Survey
 
-    with Survey() as whole:
-        for device in range(division.count):
-            whole.add(_unit(overview, device), 0)
-        found = straggler(whole)
-        late = -1 if found is None else int(np.flatnonzero(whole.rank_numbers == found.rank)[0])
+    whole = Survey()
+    for device in range(division.count):
+        whole.add(_unit(overview, device), 0)
+    found = straggler(whole)
     if found is None:
         return None
+    late = int(np.flatnonzero(whole.rank_numbers == found.rank)[0])
     others = (division.device >= 0) & (division.device != late)
     rows = np.flatnonzero(others & (overview.records["phase"] == PHASES.index("communication")) & (division.held_ns > 0))
     held = division.held_ns[rows]

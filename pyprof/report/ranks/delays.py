@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing
 from pyprof.arrays.intervals import ascending_times
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import pieces, running_most, taken
 from pyprof.arrays.types import Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.timeline import UNKNOWN, Timeline, Timelines
@@ -29,7 +26,7 @@ def delays(found: Arrivals, units: Units, timelines: Timelines, offset: Ints, gr
     """
     members: dict[int, list[int]] = {}
     still = np.zeros(len(group), np.int64)
-    for number, (unit, line) in enumerate(zip(units(), timelines.units(), strict=True)):
+    for number, (unit, line) in enumerate(zip(units, timelines.units, strict=True)):
         inside = unit.meeting >= 0
         meeting, start = unit.meeting[inside], unit.start[inside]
         for one in np.unique(group[meeting]).tolist():
@@ -46,11 +43,11 @@ def _still(line: Timeline, came: Ints, last: Ints) -> Ints:
     since its last kernel, but comes there no earlier than it was launched. Where it had not, the host decides, and stood still
     if it launched nothing for longer than is usual.
     """
-    computes = rows_where(len(line.work), lambda part: line.work[part] >= 0)
-    talks = rows_where(len(line.work), lambda part: line.work[part] < 0)
-    before = _latest(taken(line.start, computes), running_most(taken(line.end, computes)), last)
-    launch = ascending_times(taken(line.launch, rows_where(len(line.launch), lambda part: line.launch[part] > UNKNOWN)))
-    launched, next_launch = _latest(launch, launch, last), _next(launch, last)
+    computes, talks = line.work >= 0, line.work < 0
+    before = _latest(line.start[computes], np.maximum.accumulate(line.end[computes]), last)
+    launch = ascending_times(line.launch[line.launch > UNKNOWN])
+    launched = _latest(launch, launch, last)
+    next_launch = np.append(launch, -UNKNOWN)[np.searchsorted(launch, last, "right")]
     usual = _USUAL * _long_pause(launch, np.sort(line.end[talks]))
     silent = next_launch - launched > usual  # silent before the first launch and after the last
     at = np.searchsorted(line.start[talks], came, "right")
@@ -67,24 +64,10 @@ def _latest(times: Ints, values: Ints, until: Ints) -> Ints:
     return found
 
 
-def _next(times: Ints, after: Ints) -> Ints:
-    """The first of the ascending times after each; far ahead where there is none."""
-    at = np.searchsorted(times, after, "right")
-    found = np.full(len(at), -UNKNOWN)
-    there = at < len(times)
-    found[there] = times[at[there]]
-    return found
-
-
 def _long_pause(launch: Ints, left: Ints) -> float:
     """The time between launches that 5 % exceed, in ns, of those between which no meeting ended, for which the host may have
     waited; launch, left: ascending; 0 where there is none."""
-    found = Growing(np.int64)
-    for part in pieces(max(len(launch) - 1, 0)):
-        times = launch[part.start : part.stop + 1]
-        found.append(np.diff(times)[np.diff(np.searchsorted(left, times)) == 0])
-    pauses = found.whole()
-    pauses.sort()
+    pauses = np.sort(np.diff(launch)[np.diff(np.searchsorted(left, launch)) == 0])
     at, share = divmod(0.95 * max(len(pauses) - 1, 0), 1)
     around = pauses[int(at) : int(at) + 2]
     return float(around[0] + (around[-1] - around[0]) * share) if len(around) else 0.0

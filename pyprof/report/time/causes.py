@@ -201,43 +201,40 @@ class _Late:
     def divided(self) -> tuple[dict[str, Ints], Ints]:
         """(ns of each gap by cause, the call that the host had been waiting in)."""
         times, left = self.known()
-        times["profiler"] = np.minimum(self._recording(left), left)
-        left = left - times["profiler"]
+        division, records = self.division, self.division.records
+        if self.host is not None and self.host.frames and left.sum() >= _WORTH * division.wall_ns * division.count:
+            # How much of each gap recording Python's frames took of the launching thread.
+            who, _, wanted = distinct_rows(records["pid"][self.after], records["tid"][self.after])
+            threads = {(pid, tid): number for number, (pid, tid) in enumerate(who.T.tolist())}
+            recorder = _segments(self.host.recorder, threads)
+            taken = recorder.covered(wanted, self.end) - recorder.covered(wanted, self.begin)
+            times["profiler"] = np.minimum(taken, left)
+            left = left - times["profiler"]
         paused = np.zeros(len(left), np.bool_)
         for cause, time in self._pauses(left).items():
             times[cause] = times.get(cause, 0) + time
             left, paused = left - time, paused | (time > 0)
-        waited, call = blamed_calls(self.division, self.waits, self.rows)
+        waited, call = blamed_calls(division, self.waits, self.rows)
         if self.waits is None:
-            silent = silences(self.division)
-            gone = np.where(fall_into(self.division, silent, self.rows), left, relieved(self.division, silent, self.rows))
+            silent = silences(division)
+            gone = np.where(fall_into(division, silent, self.rows), left, relieved(division, silent, self.rows))
             times["unknown"] = np.where(waited, 0, np.minimum(gone, left))
             left = left - times["unknown"]
             drained = np.where(waited, left, 0)
         else:
-            rows, waiting = idling_waits(self.division, self.waits)
-            drained = np.where(waited, left, np.minimum(relieved(self.division, waiting, self.rows), left))
+            rows, waiting = idling_waits(division, self.waits)
+            drained = np.where(waited, left, np.minimum(relieved(division, waiting, self.rows), left))
             # What follows a pause is no longer the fault of the wait before it.
             ends = np.append(self.waits.end_ns, 0)[call]
             drained = np.where(paused & (call >= 0), np.clip(ends - self.begin, 0, left), drained)
-            last = last_wait(self.division, self.waits, rows, self.rows)
+            last = last_wait(division, self.waits, rows, self.rows)
             call = np.where((call < 0) & (drained > 0), last, call)
         times["synchronization"] = drained
         # Before the first activity of a window nothing was launched that this launch comes after.
-        rest, first = left - drained, self.division.gaps.before[self.rows] < 0
+        rest, first = left - drained, division.gaps.before[self.rows] < 0
         times["launch"] = np.where(first, 0, rest)
         times["host"] = times["host"] + np.where(first, rest, 0)
         return times, call
-
-    def _recording(self, left: Ints) -> Ints:
-        """How much of each gap recording Python's frames took of the launching thread."""
-        division, records = self.division, self.division.records
-        if self.host is None or not self.host.frames or left.sum() < _WORTH * division.wall_ns * division.count:
-            return np.zeros_like(left)
-        who, _, wanted = distinct_rows(records["pid"][self.after], records["tid"][self.after])
-        threads = {(pid, tid): number for number, (pid, tid) in enumerate(who.T.tolist())}
-        segments = _segments(self.host.recorder, threads)
-        return segments.covered(wanted, self.end) - segments.covered(wanted, self.begin)
 
     def _prepared(self) -> Segments:
         """When libraries made inputs: in gaps before a copy to the device, or before the first launch of a step."""

@@ -340,14 +340,13 @@ def test_a_data_set_gives_what_its_captures_give(captures: Path, tmp_path: Path,
 
 
 def test_two_ranks_of_one_capture(captures: Path) -> None:
-    with survey([captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite"]) as whole:
-        assert whole.ranks == [0, 1] and columns(whole, "ranks")["met"] == [32, 32]
-        assert columns(whole, "ranks")["left_out"] == [1, 1]  # one kernel of each began before the capture and has no op
-        assert (
-            set(columns(whole, "bandwidth")["kind"]) == {"all_to_all"}
-            and np.isnan(columns(whole, "bandwidth")["algbw_gbs"]).all()
-        )
-        assert any("do not record their rank" in note for note in whole.notes)
+    whole = survey([captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite"])
+    assert whole.ranks == [0, 1] and columns(whole, "ranks")["met"] == [32, 32]
+    assert columns(whole, "ranks")["left_out"] == [1, 1]  # one kernel of each began before the capture and has no op
+    assert (
+        set(columns(whole, "bandwidth")["kind"]) == {"all_to_all"} and np.isnan(columns(whole, "bandwidth")["algbw_gbs"]).all()
+    )
+    assert any("do not record their rank" in note for note in whole.notes)
 
 
 def test_collectives_of_no_known_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
