@@ -37,7 +37,7 @@ _CPU = (-1, -1, -1)
 
 
 class Utilisation(NamedTuple):
-    """What the devices did in a window and could have done. None is unknown.
+    """Work that the devices did in a window, and their peaks. None is unknown.
 
     wall_ns: length of the window; busy_ns: its time with work on a device, mean over the devices; matmul_flops: of the products
     of forward and backward without recomputation; recomputed_flops: of those that ran again; flops: matrix and vector
@@ -78,12 +78,12 @@ class Utilisation(NamedTuple):
 
     @property
     def mfu_min(self) -> float | None:
-        """What the model FLOPs utilisation is at least, where it is not known; None if it is, or if no product is."""
+        """Lower bound of the model FLOPs utilisation; None if that itself is known, or no product is."""
         return None if self.complete else self._share(self.matmul_flops)
 
     @property
     def hfu_min(self) -> float | None:
-        """What the hardware FLOPs utilisation is at least, where it is not known."""
+        """Lower bound of the hardware FLOPs utilisation; None as for `mfu_min`."""
         return None if self.complete else self._share(self._all_flops)
 
     @property
@@ -136,8 +136,8 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
 
 
 class _Alike(NamedTuple):
-    """What products have in common that have one peak. verdict, gpu: codes into the frame's; call: code into its calls on the
-    CPU, and where the kernel does not say in which precision it multiplied; known: whether their FLOPs are."""
+    """Key of products that share a peak. verdict, gpu: codes into the frame's; call: code into its calls on the CPU, and where
+    the kernel does not tell the precision; known: whether their FLOPs are known."""
 
     device: _Device
     verdict: int
@@ -147,7 +147,7 @@ class _Alike(NamedTuple):
 
 
 class _Rated(NamedTuple):
-    """Such products with their precision ('' unknown), their peak in FLOP/s (None unknown) and their time."""
+    """Products that share a peak: precision ('' unknown), peak in FLOP/s (None unknown), time."""
 
     alike: _Alike
     precision: str
@@ -198,8 +198,8 @@ class _Sums:
 
 
 class _Cells(NamedTuple):
-    """Records that are of one class and carry the same cost, a row each: class, cost (row of the pools), how many there are,
-    their time, and the place of the first among those that were counted."""
+    """Records of one group with the same cost, one row each: group, cost (row of the pools), how many there are, their time,
+    and the position of the first."""
 
     of_class: Ints
     cost: Ints
@@ -209,7 +209,7 @@ class _Cells(NamedTuple):
 
     @classmethod
     def of(cls, frame: Frame, rows: Ints) -> _Cells:
-        """Those of the records at these positions."""
+        """Cells of the records at these positions."""
         took = np.maximum(frame.records["dur_ns"][rows], 0)
         (of_class, cost), first, which = distinct_rows(frame.classes.code[rows], frame.costs.code[rows])
         return cls(of_class, cost, np.bincount(which, minlength=len(first)), summed(which, took, len(first)), first)

@@ -1,7 +1,7 @@
-"""What every kind of advice is made of: the advice itself, where its evidence lies, and the budget that it may claim from.
+"""The parts that all kinds of advice share: the advice, its places, the budget of time that can still be saved, idle time.
 
-A kind is a module with one function, `find(overview, budget) -> Advice | None`. It claims the time that its change would save
-from the budget, and what one kind has claimed no other gets. Idle time needs no budget: each of its causes is one kind's.
+A kind is a module with one function, `find(overview, budget) -> Advice | None`. Savings never overlap: a kind claims the time
+that its change would save from the budget, and no other kind gets it. Idle time needs no budget: each cause is one kind's.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Advice(NamedTuple):
 class Budget:
     """The busy time of a division that can still be saved, and its gaps that are no kind's yet.
 
-    A record cannot give more than the time in which it holds its device, and a run of records between two gaps in which the
-    device waited for the host no more than it outlasts its launches, which would still take their time without any kernels.
+    A record saves at most its exclusive time. A burst (the records between two gaps in which the device waited for the host)
+    saves at most the time by which it outlasts its launches, which take as long without kernels.
     """
 
     def __init__(self, division: Division) -> None:
@@ -73,34 +73,37 @@ class Budget:
         self.free_gaps = np.ones(len(division.gaps), np.bool_)
 
     def left_ns(self, rows: Ints) -> Ints:
-        """What each of these records can still give, its run aside."""
+        """Time that each of these records can still save, without regard to its burst."""
         return self._left[rows]
 
     def take(self, rows: Ints, wish_ns: Ints | Floats, awaited: bool = False) -> Ints:
-        """Claim up to so much of each of these records (each named once); the ns that were granted.
+        """Claim up to this much of each record (each named once). Returns the ns that were granted.
 
-        awaited: the host waits for them, as for a collective or a copy from pageable memory, and is ahead by what they give.
+        awaited: the host waits for them, as for a collective or a copy from pageable memory, so their launches do not bound
+        what they save.
         """
-        runs = self._division.run[rows]
-        wish = np.where(runs >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0)  # outside of the window is nothing
+        bursts = self._division.burst[rows]
+        wish = np.where(
+            bursts >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0
+        )  # outside of the window is nothing
         if awaited:
             granted = wish.astype(np.int64)
         else:
-            wanted = np.zeros(len(self._slack) + 1)  # of each run, and of what is in none
-            np.add.at(wanted, runs, wish)
+            wanted = np.zeros(len(self._slack) + 1)  # by burst; the last is of records in none
+            np.add.at(wanted, bursts, wish)
             slack = np.maximum(np.append(self._slack, 0), 0)
             share = np.minimum(1, np.divide(slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
-            granted = np.floor(wish * share[runs]).astype(np.int64)
-            bounded = (runs >= 0) & (np.append(self._slack, 0)[runs] < np.iinfo(np.int64).max)
-            np.subtract.at(self._slack, runs[bounded], granted[bounded])
+            granted = np.floor(wish * share[bursts]).astype(np.int64)
+            bounded = (bursts >= 0) & (np.append(self._slack, 0)[bursts] < np.iinfo(np.int64).max)
+            np.subtract.at(self._slack, bursts[bounded], granted[bounded])
         self._left[rows] -= granted
         return granted
 
     def drop_launches(self, rows: Ints) -> None:
-        """A change that was claimed for does without these records: their runs no longer wait for their launches."""
+        """These records go with a change that was claimed: their bursts no longer wait for their launches."""
         division = self._division
         gone = division.launched[np.isin(division.launched, rows)]
-        freed = np.bincount(division.run[gone], minlength=len(self._slack)) * division.pace_ns
+        freed = np.bincount(division.burst[gone], minlength=len(self._slack)) * division.pace_ns
         self._slack += np.where(self._slack < np.iinfo(np.int64).max, freed.astype(np.int64), 0)
 
     def wall_ns(self, granted: Ints) -> int:
@@ -218,7 +221,7 @@ def kernels(overview: Overview) -> Ints:
 
 
 def share(overview: Overview, rows: Ints, which: Bools) -> float:
-    """What share of the time of these kernels those have; 0 without kernels."""
+    """Share of these kernels' time that the chosen ones have; 0 without kernels."""
     time_ns = overview.records["dur_ns"][rows]
     return float(time_ns[which].sum() / max(time_ns.sum(), 1))
 

@@ -47,7 +47,7 @@ class _Group(NamedTuple):
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What all collectives together hold the devices, None where it is not worth a line."""
+    """Advice on the exposed time of all collectives together, None if it is not worth a line."""
     records, division = overview.records, overview.division
     rows, which, collectives = of_records(records)
     alone = np.array([one.group_size == 1 or not one.meets for one in collectives] + [False], np.bool_)
@@ -62,9 +62,12 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     groups = _groups(collectives, which, records["dur_ns"][rows], held // division.count)
     listed = "; ".join(_text(group) for group in groups[:_SHOWN])
-    evidence = (
-        f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication is exposed (nothing is computed meanwhile): {listed}"
+    how_much = (
+        f"all communication ({human(time, 'ns')})"
+        if exposed == time
+        else (f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication")
     )
+    evidence = f"{how_much} runs while nothing computes: {listed}"
     evidence += _limit(overview, time - exposed, exposed, exposed - saves)
     return Advice(
         "exposed_communication", saves, exposed, evidence, _do(overview, rows, held, groups), places(overview, rows, held)

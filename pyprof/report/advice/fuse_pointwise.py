@@ -45,7 +45,7 @@ class _Fusable(NamedTuple):
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What fusing saves at most, None where it is not worth it."""
+    """Advice on chains worth fusing, None if they save too little."""
     kernels = kernels_of(overview)
     runs = _runs(kernels, overview)
     rows = kernels.row[runs.at]
@@ -156,7 +156,7 @@ def _known(kernels: WindowKernels, runs: _Fusable, gives: Ints) -> list[str]:
 
 
 def _most_of(kernels: WindowKernels, runs: _Fusable, gives: Ints) -> tuple[list[str], int]:
-    """What the runs of one pattern do of which all together give most, and how many these are."""
+    """The pattern (a list of words) whose chains save most together, and how many chains have it."""
     first, begin = np.flatnonzero(np.diff(runs.run, prepend=-1)), np.zeros(len(gives), np.int64)
     begin[runs.run[first]] = first
     step = np.arange(len(runs.run)) - begin[runs.run]

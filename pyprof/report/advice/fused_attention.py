@@ -67,7 +67,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     whole = np.concatenate([rows, theirs])
     time, found = budget.wall_ns(held[whole]), places(overview, whole, held[whole])
     between, multiply = (human(budget.wall_ns(held[some]), "ns") for some in (rows, theirs))
-    evidence = f"{len(rows)} kernels on attention's scores take {between}, the {len(theirs)} products around them {multiply}"
+    evidence = (
+        f"attention is not fused: {len(rows)} kernels on its scores take {between}, its {len(theirs)} products {multiply}"
+    )
     do = _FELL_BACK if found[0].op is not None and "scaled_dot_product" in found[0].op else _CALL
     return Advice("fused_attention", saves, time, f"{evidence}: {named(found)}", do, found)
 
@@ -174,7 +176,7 @@ def _same_batch(overview: Overview, products: Products, first: Ints, last: Ints)
 
 
 def _marks(overview: Overview) -> tuple[Bools, Bools, Bools, Bools]:
-    """Of each record whether its op or kernel is a softmax, is of a loss, takes exponentials, reduces."""
+    """Four masks over records: softmax, loss, exponential, reduction, by name of op or kernel."""
     records = overview.records
     name = overview.frame.of_name(str)
 

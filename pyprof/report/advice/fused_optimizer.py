@@ -42,7 +42,7 @@ class _Pass(NamedTuple):
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What one pass over the parameters saves at most, None where it is not worth it."""
+    """Advice on a fused optimizer step, None if it saves too little."""
     records, frame = overview.records, overview.frame
     named_fused, alike = frame.of_classes.of_name(str), frame.classes.records
     fused = np.array([re.search(_FUSED, name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
@@ -87,7 +87,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 
 def _least_ns(overview: Overview, rows: Ints, tensors: int) -> float:
-    """What one pass over the parameters takes for all steps of the window."""
+    """Least time of one pass over the parameters in each step of the window, ns in all."""
     gpu = int(overview.records["gpu"][rows[0]])
     devices = overview.frame.gpus
     bandwidth = devices[gpu][0].dram_bytes_per_s if 0 <= gpu < len(devices) else None

@@ -71,7 +71,7 @@ class _Padded(NamedTuple):
 
 
 def _padded(overview: Overview, rows: Ints, whole: Ints) -> _Padded:
-    """What padding to whole loads changes of these products."""
+    """Growth, sizes and results of these products when padded to whole loads."""
     records = overview.records
     distinct, _, inverse = distinct_rows(records["call"][rows], whole)
     growth, texts, results = np.zeros(distinct.shape[1]), [""] * distinct.shape[1], set[tuple[int, int]]()

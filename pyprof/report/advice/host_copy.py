@@ -32,7 +32,7 @@ _INPUTS = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=Tr
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What these copies hold the devices, None where they are inputs, or not worth a line."""
+    """Advice on copies that the devices wait for, None if they are quick inputs or not worth a line."""
     records, division = overview.records, overview.division
     kind = records["copykind"]
     large = overview.inside & (records["kind"] == ActivityKind.MEMCPY) & (records["bytes"] >= _LEAST_BYTES)

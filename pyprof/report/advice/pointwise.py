@@ -71,7 +71,7 @@ class WindowKernels(NamedTuple):
 
 
 def kernels_of(overview: Overview) -> WindowKernels:
-    """What is known of the activities of the window."""
+    """The window's kernels in order of device and stream, with what they compute."""
     classes, costs, division = overview.frame.classes, overview.frame.of_classes.costs, overview.division
     alike = classes.records
     row = division.row[(alike["kind"] != ActivityKind.MEMSET)[classes.code[division.row]]]
@@ -102,7 +102,7 @@ def kernels_of(overview: Overview) -> WindowKernels:
 
 @lru_cache(1 << 12)
 def function(kernel: str) -> str | None:
-    """What a pointwise kernel of torch computes, by its name: `mul`, `exp`, `copy`."""
+    """Word for the operation of one of torch's pointwise kernels, by its name: `mul`, `exp`, `copy`."""
     found = next((match for pattern in _FUNCTIONS if (match := pattern.search(kernel))), None)
     if found is None:
         return None

@@ -25,7 +25,7 @@ _DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What batching these kernels saves at most, None where it is not worth it."""
+    """Advice on batching small kernels, None if it saves too little."""
     classes = overview.frame.classes
     alike, filled = classes.records, _filled(overview)
     by_itself = (alike["kind"] == ActivityKind.KERNEL) & (alike["call"] >= 0)

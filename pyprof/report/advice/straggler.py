@@ -29,7 +29,7 @@ LISTS = "`pyprof ranks` of the file lists every collective"
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What one late rank costs the others, None where no rank stands out."""
+    """Advice on a late rank that the others wait for, None if no rank stands out."""
     division = overview.division
     if division.count < 2 or not (division.busy_ns[COMMUNICATION] > 0).all():
         return None
@@ -58,7 +58,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 
 def _unit(overview: Overview, device: int) -> Unit:
-    """What one device did in the window, as one rank of the job."""
+    """One device's activities in the window as a rank of the job."""
     from pyprof.report.ranks.units import Unit
 
     rows = np.flatnonzero(overview.division.device == device)

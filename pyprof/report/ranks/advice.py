@@ -77,7 +77,7 @@ def straggler(survey: Survey) -> Straggler | None:
 
 
 def _stands_out(survey: Survey, row: int) -> bool:
-    """Whether its largest delay is ten times what is usual at the other meetings, or its delays together ten times what the
+    """Whether its largest delay is ten times what is usual at the other calls, or its delays together ten times what the
     others came apart there."""
     found, delays = survey.arrivals, survey.delays
     mine = (delays > 0) & (survey.rank_of[found.slowest] == row)
@@ -89,7 +89,7 @@ def _stands_out(survey: Survey, row: int) -> bool:
 
 def _always_late(survey: Survey, row: int) -> bool:
     """Whether it comes later than the others by more than it varies: a t-test at about 1 %. A sample is the mean of a step,
-    since a delay is carried along within one; where there are fewer than three steps, a meeting."""
+    since a delay is carried along within one; with fewer than three steps, a call."""
     found, step = survey.arrivals, survey.meetings.step_of()
     sample = step if len(np.unique(step)) > 2 else np.arange(len(step))
     sums = np.zeros((3, len(survey.ranks)))  # number of samples, their sum and that of their squares
@@ -133,7 +133,7 @@ def described(survey: Survey, row: int) -> Straggler:
 
 
 def _entered(survey: Survey, meeting: int) -> tuple[tuple[int, int], ...]:
-    """(rank, ns after the first) of all ranks that came to a meeting, in order."""
+    """(rank, ns after the first) of all ranks of a collective call, in order."""
     first = int(survey.arrivals.first[meeting])
     found = []
     for number, unit in enumerate(survey.meetings.units):
@@ -158,7 +158,7 @@ def _place(survey: Survey, cause: Cause) -> tuple[str | None, str | None, str | 
 
 
 def in_words(cause: Cause) -> str:
-    """What a rank did that took longer than on the others, with both times."""
+    """Cause of a delay in words, with the rank's time and the median of the others."""
     where, op = cause.work
     own, median = (f"{time / 1e6:.3f} ms" for time in (cause.own, cause.median))
     if cause.work == BEGUN:
@@ -186,7 +186,7 @@ def in_words(cause: Cause) -> str:
 
 
 def lines(whole: Survey) -> Iterator[str]:
-    """What matters most, a line each."""
+    """The findings of a survey, most important first, a line each."""
     met = int((whole.arrivals.ranks > 1).sum())
     steps = len({step for busy in whole.busy for step in busy.steps.tolist() if step >= 0})
     named = ((len(whole.ranks), "rank"), (steps, "step"), (met, "collective"))
@@ -211,7 +211,7 @@ def lines(whole: Survey) -> Iterator[str]:
 
 
 def _late(one: Straggler, total: int) -> Iterator[str]:
-    """What a rank that others waited for costs; total: ns of all waiting."""
+    """Lines on a rank that others waited for; total: ns of all waiting."""
     share = f"{100 * one.waited_ns / total:.1f} % of all waiting"
     times = f"last at {one.collectives} of {one.met} collectives"
     yield f"rank {one.rank}: {times}; the others waited {one.waited_ns / 1e6:.3f} ms for it, {share}"

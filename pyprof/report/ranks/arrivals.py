@@ -1,4 +1,4 @@
-"""Meetings on one clock -> which unit came last, how long the others waited for it, how long the transfer itself took.
+"""Collective calls on one clock -> which unit came last, how long the others waited for it, how long the transfer took.
 
 A collective begins on a rank when its kernel begins: from then to the last arrival that rank waits. One unit at a time.
 """
@@ -18,9 +18,9 @@ Units = Sequence[Attended]
 
 
 class Arrivals(NamedTuple):
-    """One row a meeting, ns on the common clock.
+    """One row a collective call, ns on the common clock.
 
-    ranks: units that took part, 0 where the meeting cannot be compared; first, next, last: when the first, the next-to-last and
+    ranks: units that took part, 0 if the call cannot be compared; first, next, last: when the first, the next-to-last and
     the last began; earliest, second, slowest: these units; wait: of all others than the last together; time: the shortest stay
     of a unit, which is the transfer without waiting; nbytes: -1 unknown.
     """
@@ -38,7 +38,7 @@ class Arrivals(NamedTuple):
 
 
 def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
-    """Rows for `count` meetings; offset: ns that each unit's clock is ahead."""
+    """Rows for `count` collective calls; offset: ns that each unit's clock is ahead."""
     ranks, total = np.zeros(count, np.int64), np.zeros(count, np.int64)
     first, time = np.full(count, _LATE), np.full(count, _LATE)
     next_one, last = np.full(count, -_LATE), np.full(count, -_LATE)
@@ -75,7 +75,7 @@ class RankWaits(NamedTuple):
 
 
 def waits(units: Units, offset: Ints, found: Arrivals, step: Ints, steps: int) -> RankWaits:
-    """step: of each meeting, below `steps`; collectives that cannot be compared are counted once a unit, at step -1."""
+    """step: of each collective call, below `steps`; collectives that cannot be compared are counted once a unit, at step -1."""
     rows: list[Ints] = []
     for number, unit in enumerate(units):
         at, start = unit.meeting, unit.start - offset[number]

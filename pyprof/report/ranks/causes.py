@@ -1,8 +1,8 @@
 """Delays and timelines -> what a rank that others waited for did meanwhile that took longer than on the other ranks.
 
-Looked at is the time before the meetings to which it came late, back to the last one where it waited longer itself than it is
-late. What it computed there and in which layer, and how late its host was with launches and why, is compared with the median of
-the other ranks; so is when it began at all. A cause is one only if it explains at least a tenth of the delay.
+The time looked at is that before the collective calls to which it came late, back to the last call in which it waited itself
+for longer than it is late. Its computing, layer by layer, and its late launches are compared with the median of the other
+ranks; so is when it began at all. A cause is one only if it explains at least a tenth of the delay.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ALL_OPS = "(all ops)"
 
 
 class Delayed(NamedTuple):
-    """What causes are found from. ranks: their number; rank_of: of each unit; offset: ns that each unit's clock is ahead; new:
-    ns that each meeting's last was late and had not been before."""
+    """Input of the search for causes. ranks: how many; rank_of: rank of each unit; offset: ns that each unit's clock is ahead;
+    new: for each collective call the ns by which its last rank was late and had not been late before."""
 
     found: Arrivals
     units: Units
@@ -59,12 +59,12 @@ def delay_of(job: Delayed, rank: int) -> float:
 
 
 def _anew(job: Delayed) -> Bools:
-    """The meetings to which the last came late by more than it had been late before."""
+    """Collective calls to which the last rank came later than its earlier delays explain."""
     return (job.new > 0) & (2 * job.new >= job.found.last - job.found.next)
 
 
 def causes_of(job: Delayed, slow: list[int]) -> list[Cause]:
-    """Of each of these ranks, in this order and the most important first, what explains at least a tenth of its delay."""
+    """Causes that explain at least a tenth of a rank's delay, rank by rank in this order, most important first."""
     meant = [_meant(job, rank) for rank in slow]
     found = [cause for at, rank in enumerate(slow) for cause in _late_begin(job, rank, meant[at])]
     works = len(job.timelines.work)
@@ -82,7 +82,7 @@ def causes_of(job: Delayed, slow: list[int]) -> list[Cause]:
 
 
 def _meant(job: Delayed, rank: int) -> Bools:
-    """The meetings before which this rank lost what it is late."""
+    """Collective calls before which this rank lost its time."""
     chosen = np.zeros(len(job.new), np.bool_)
     for number, unit in enumerate(job.units):
         if job.rank_of[number] != rank:
@@ -100,7 +100,7 @@ def _meant(job: Delayed, rank: int) -> Bools:
 
 
 def _late_begin(job: Delayed, rank: int, meant: Bools) -> Iterator[Cause]:
-    """That it began later, if it lost something before its first meeting."""
+    """Cause "began later": time lost before the first collective call."""
     begin = np.full(job.ranks, np.inf)
     first = np.zeros(job.ranks, np.bool_)
     for number, unit in enumerate(job.units):
@@ -120,7 +120,7 @@ def _late_begin(job: Delayed, rank: int, meant: Bools) -> Iterator[Cause]:
 
 
 def _sums(unit: Attended, line: Timeline, meant: Bools, job: Delayed) -> tuple[Floats, int]:
-    """ns of each work before the meetings that are meant, and how many of these the unit attended."""
+    """(ns of each work before the chosen collective calls, how many of these the unit took part in)."""
     works = len(job.timelines.work)
     rows = np.flatnonzero(unit.meeting >= 0)
     rows = rows[np.argsort(unit.start[rows], kind="stable")]
@@ -137,8 +137,8 @@ def _sums(unit: Attended, line: Timeline, meant: Bools, job: Delayed) -> tuple[F
 
 
 def _telling(job: Delayed, rank: int, own: Floats, median: Floats) -> Iterator[Cause]:
-    """Of computing and of the host's lateness each at the finest level that holds at least half of the difference: ops, layers
-    or all that was computed; what the host did in its pauses or all of these. And communication that cannot be compared."""
+    """Causes in computing and in late launches, each at the finest level that explains at least half of the difference: ops,
+    layers or all computing; one activity of the host or all of them. Also communication that cannot be compared."""
     works = list(job.timelines.work)
     late = np.array([op == LATE for _, op in works])
     apart = job.timelines.work[APART]

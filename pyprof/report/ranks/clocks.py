@@ -29,7 +29,7 @@ class Clocks(NamedTuple):
 
 
 def sample(group: Ints) -> Ints:
-    """Numbers of the meetings to compare, group after group and evenly spaced in each. group: of each meeting."""
+    """Numbers of the collective calls to compare, group after group, evenly spaced in each. group: of each call."""
     chosen = []
     for one in np.unique(group).tolist():
         members = np.flatnonzero(group == one)
@@ -38,7 +38,7 @@ def sample(group: Ints) -> Ints:
 
 
 def align(units: Iterable[Attended], group: Ints) -> Clocks:
-    """Offsets of the units; group: the process group of each meeting."""
+    """Offsets of the units; group: the process group of each collective call."""
     taken = sample(group)
     sampled = np.full(len(group) + 1, -1, np.int64)  # number within its group, -1 not sampled
     sampled[taken] = np.arange(len(taken)) - np.searchsorted(group[taken], group[taken])

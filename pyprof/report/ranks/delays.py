@@ -1,9 +1,9 @@
-"""Arrivals -> how much earlier a job would have ended, had the last to come to each meeting come with the next-to-last.
+"""Arrivals -> how much earlier a job would have ended, had the last rank of each collective call come with the next-to-last.
 
-A rank that is late once is late at each following meeting until the others have been held up by it: the same delay, which
-counts once. Meetings are gone through in order of time with each unit's advance, by how many ns it would be earlier after all
-that was taken away before. Where the next-to-last stood still until the last came, all members leave earlier with the meeting;
-where it computed or launched meanwhile, they stay where they were, and the last is late again.
+A rank that is late once is late at each following call until the others have been held up by it: one delay, which counts once.
+Calls are gone through in order of time, with the ns by which each unit would be earlier without the delays so far (its
+advance). If the next-to-last stood still until the last came, all members leave the call earlier; if it computed or launched
+meanwhile, they stay where they were, and the last is late again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _USUAL = 3  # times the pause between launches that 5 % exceed
 
 
 def delays(found: Arrivals, units: Units, timelines: Timelines, offset: Ints, group: Ints) -> Ints:
-    """For each meeting the ns that its last unit was late after the next-to-last and not yet at an earlier meeting.
+    """For each collective call the ns by which its last unit came after the next-to-last and was not late before.
 
-    offset: ns that each unit's clock is ahead; group: the process group of each meeting.
+    offset: ns that each unit's clock is ahead; group: the process group of each call.
     """
     members: dict[int, list[int]] = {}
     still = np.zeros(len(group), np.int64)
@@ -37,7 +37,7 @@ def delays(found: Arrivals, units: Units, timelines: Timelines, offset: Ints, gr
 
 
 def _still(line: Timeline, came: Ints, last: Ints) -> Ints:
-    """How long a unit had done nothing when the last came to each of some meetings, ns; came: when it came itself.
+    """How long a unit had done nothing when the last came to each of some calls, ns; came: when it came itself.
 
     Where its host had launched the next communication already, the device decides when this unit comes there: it stood still
     since its last kernel, but comes there no earlier than it was launched. Where it had not, the host decides, and stood still
@@ -65,7 +65,7 @@ def _latest(times: Ints, values: Ints, until: Ints) -> Ints:
 
 
 def _long_pause(launch: Ints, left: Ints) -> float:
-    """The time between launches that 5 % exceed, in ns, of those between which no meeting ended, for which the host may have
+    """The time between launches that 5 % exceed, in ns, of those between which no call ended, for which the host may have
     waited; launch, left: ascending; 0 where there is none."""
     pauses = np.sort(np.diff(launch)[np.diff(np.searchsorted(left, launch)) == 0])
     at, share = divmod(0.95 * max(len(pauses) - 1, 0), 1)
@@ -83,9 +83,9 @@ def _taken_away(found: Arrivals, still: Ints, group: Ints, members: dict[int, In
     for meeting, last, second, more, stood, one in zip(*(column.tolist() for column in columns), strict=True):
         new[meeting] = taken = min(max(0, more - int(advance[last] - advance[second])), more)
         advance[last] += taken
-        leave = min(int(advance[last]), int(advance[second]) + more)  # by how much the meeting ends earlier
+        leave = min(int(advance[last]), int(advance[second]) + more)  # by how much the call ends earlier
         if stood:
             others = members[one][members[one] != last]
-            most = stood if stood < more else _ALL  # who stood from its coming on leaves with the meeting
+            most = stood if stood < more else _ALL  # who stood still since it came leaves with the others
             advance[others] += np.clip(leave - advance[others], -most, most)
     return new

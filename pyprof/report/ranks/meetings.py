@@ -37,8 +37,8 @@ class Recorded(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """One unit's part in meetings: the meeting, when it came and left in ns of the unit's own clock, bytes (-1 unknown).
-    meeting -1: cannot be compared with other ranks."""
+    """One unit's part in collective calls. meeting: number of the call, -1 if it cannot be compared with other ranks; start,
+    end: when the unit came and left, ns of its own clock; nbytes: -1 unknown."""
 
     meeting: Ints
     start: Ints
@@ -47,8 +47,8 @@ class Attended(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """What collectives that can be the same one have in common. lane: number of the communication stream, -1 where the group
-    is known."""
+    """Properties that all ranks see alike in one collective call. lane: number of the communication stream, -1 if the group is
+    known."""
 
     kind: str
     group: str
@@ -58,7 +58,7 @@ class _Key(NamedTuple):
 
 
 class Meetings:
-    """All meetings of all units, a unit at a time."""
+    """All collective calls of all units (`meetings` of ranks)."""
 
     def __init__(self) -> None:
         self.keys: dict[_Key, int] = {}
@@ -134,7 +134,7 @@ class Meetings:
 
     @cached_property
     def units(self) -> list[Attended]:
-        """Each unit's part, in the order of `add`; meetings are numbered from 0. Ask for it when all are added."""
+        """Each unit's part, in the order of `add`; calls are numbered from 0. Ask for it when all units are added."""
         usual = {pair: max(counts.items(), key=lambda item: (item[1], item[0]))[0] for pair, counts in self._counts.items()}
         found = []
         for number, start, end, nbytes in self._units:
@@ -148,20 +148,20 @@ class Meetings:
         return found
 
     def key_of(self) -> Ints:
-        """Index into `keys` of each meeting."""
+        """Index into `keys` of each collective call."""
         return self._known >> (_STEP_BITS + _TURN_BITS)
 
     def step_of(self) -> Ints:
-        """Index into `steps` of each meeting."""
+        """Index into `steps` of each collective call."""
         return (self._known >> _TURN_BITS) & ((1 << _STEP_BITS) - 1)
 
     def turn_of(self) -> Ints:
-        """The number of meetings of its kind before it in the step."""
+        """How many calls of its kind come before it in the step."""
         has_step = np.array([step >= 0 for _, step in self.steps] + [False], np.bool_)[self.step_of()]
         return (self._known & ((1 << _TURN_BITS) - 1)) - np.where(has_step, 0, FARTHEST)
 
     def group_of(self) -> Ints:
-        """A number, from 0, for the process group of each meeting."""
+        """Number, from 0, of the process group of each collective call."""
         groups: dict[tuple[str, int], int] = {}
         of_key = [groups.setdefault((key.group, key.lane), len(groups)) for key in self.keys]
         return np.array(of_key, np.int64)[self.key_of()]

@@ -30,9 +30,9 @@ _APART_NS = 200_000  # ends of one collective differ by less, if it is one
 
 
 class Survey:
-    """What the files of a job hold, one unit after another. units: without records, in their order, by which all else numbers
-    them; busy: times of each unit by step; communicates: whether it has collectives; files: numbers of those that hold units;
-    failures: of files that cannot be used."""
+    """All that is known of a job's ranks. units: without their records; every other column counts them in this order; busy:
+    times of each unit by step; communicates: whether it has collectives; files: numbers of the files with units; failures:
+    errors of files that cannot be used."""
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
@@ -101,7 +101,7 @@ class Survey:
 
     @cached_property
     def arrivals(self) -> Arrivals:
-        """Who came when to each meeting."""
+        """Arrival times of the ranks at each collective call."""
         return arrivals(self.meetings.units, self.clocks.offset, len(self.meetings))
 
     @cached_property
@@ -112,7 +112,7 @@ class Survey:
 
     @cached_property
     def delays(self) -> Ints:
-        """For each meeting the ns that its last was late after the next-to-last, each delay once."""
+        """For each collective call the ns by which its last rank came after the next-to-last; each delay counts once."""
         return delays(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.meetings.group_of())
 
     @cached_property
@@ -128,7 +128,7 @@ class Survey:
 
     @cached_property
     def all_causes(self) -> list[Cause]:
-        """What these ranks did that took longer than on the others, a tenth of their delay at least."""
+        """Causes of the delays of `slowest`: work that took longer than on other ranks, at least a tenth of the delay."""
         if not self.ends:
             return []  # what looks like lateness may be waiting
         of_ranks = (self.rank_of, len(self.ranks))
@@ -136,12 +136,12 @@ class Survey:
         return causes_of(job, self.slowest)
 
     def causes(self, row: int) -> list[Cause]:
-        """Those of one of `slowest`."""
+        """Causes of one of `slowest`."""
         return [cause for cause in self.all_causes if cause.rank == row]
 
     @property
     def notes(self) -> list[str]:
-        """What the files lack, and what that means for the tables."""
+        """Notes on data that the files lack, and what that means for the tables."""
         return _notes(self)
 
 
@@ -205,7 +205,7 @@ def _notes(whole: Survey) -> list[str]:
 
 
 def how_aligned(whole: Survey, unit: int) -> str:
-    """What connects a unit's clock to the others: collectives, session, file (one capture for all) or not."""
+    """How a unit's clock was aligned with the others: collectives, session, file (one capture for all) or not."""
     component = whole.clocks.component
     if (component == component[unit]).sum() > 1:
         return "collectives"

@@ -27,7 +27,7 @@ UNKNOWN = -(1 << 62)
 
 
 class Timeline(NamedTuple):
-    """Activities of one unit in order of begin. start, end, launch (or UNKNOWN): ns of its own clock, as meetings have them;
+    """Activities of one unit in order of begin. start, end, launch (or UNKNOWN): ns of its own clock, as for collective calls;
     work: code into `Timelines.work`, -1 communication; pause: ns before it in which the host was late; doing: code into
     `Timelines.work` of that lateness."""
 
@@ -40,9 +40,9 @@ class Timeline(NamedTuple):
 
 
 class Timelines:
-    """Those of all units. work: a number for each (layer, op), and for each thing that the host did while it was late, with the
-    op `(launched late)`; src: the source line of the first of each, where recorded; begin: of each unit, when it began its
-    first step, ns of its own clock, its first launch where that is not known; steps: of each unit."""
+    """Timelines of all units. work: a number for each (layer, op), and for each activity of a late host, with the op
+    `(launched late)`; src: source line of the first of each, if recorded; begin: when each unit began its first step, ns of its
+    own clock, or its first launch if that is not known; steps: how many each unit has."""
 
     def __init__(self) -> None:
         self.work: dict[Work, int] = {LATE_LAUNCH: 0, APART: 1}
@@ -99,7 +99,7 @@ class Timelines:
         return codes, distinct.inverse
 
     def _doing(self, records: Records, rows: Ints, launch: Ints, pause: Ints, trace: Trace | None) -> Array:
-        """What the host did in each pause; without a capture the user's range from which it launched then."""
+        """Code of the host's activity in each pause; without a capture, of the user's range that it launched from."""
         codes, long = np.zeros(len(rows), np.int32), np.flatnonzero(pause >= LONG_NS)
         if not len(long):
             return codes
@@ -116,7 +116,7 @@ class Timelines:
 
 
 def _recorded(host: Host, pid: Ints, tid: Ints, launch: Ints) -> list[str]:
-    """What threads did before these launches, '' where that is not recorded."""
+    """Activities of threads before these launches, '' if not recorded."""
     known = {
         (one.pid, one.tid, launched): one.names[code]
         for one in host.doing

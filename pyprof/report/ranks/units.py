@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 
 
 def files_of(names: Sequence[str]) -> list[File]:
-    """Of a data set its Parquet files by rank, else captures and records as they are named.
+    """All files that these names lead to: of a data set its Parquet files by rank, else captures and records as named.
 
     Raises InputError where a name leads to no file.
     """

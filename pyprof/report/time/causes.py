@@ -24,15 +24,15 @@ from pyprof.report.time.waits import Waits, blamed_calls, fall_into, idling_wait
 # behind one most of whose kernels are missing. host: for more than 2 ms, at the window's end, or all of it without a device.
 MEANINGS = {
     "data_loading": "the host prepared inputs: in a DataLoader, or otherwise before the first launch of a step",
-    "synchronization": "the host had waited for the device (.item(), a blocking copy), which so ran dry",
+    "synchronization": "the CPU blocked on the GPU (.item(), a blocking copy), so nothing was queued",
     "compilation": "the host compiled, loaded modules or recorded a graph",
     "allocation": "the host allocated or freed memory of the device",
     "profiler": "estimated: what recording itself added between launches",
-    "launch": "the host launched one after another, and too slowly",
+    "launch": "the CPU launches kernels more slowly than the GPU finishes them",
     "host": "the host did something else, or nothing that is recorded",
-    "queued": "what a device takes between two activities that were both launched in time",
+    "queued": "the device's own pause between two activities that were both launched in time",
     "unrecorded": "work was launched before the recording began, or was lost",
-    "unknown": "nothing is known that it waited for, or the records do not show what the host did",
+    "unknown": "no cause is known, or the records do not show what the host did",
 }
 CAUSES = tuple(MEANINGS)
 _CODE = {cause: code for code, cause in enumerate(CAUSES)}
@@ -137,8 +137,8 @@ def unrecorded(division: Division) -> Ints:
 
 
 def _in_replays(division: Division) -> Ints:
-    """The gaps inside of the replay of a graph, which runs one node after another, and those behind a replay of which next to
-    nothing but sets and copies of memory was recorded."""
+    """Gaps inside a graph's replay, which runs one node after another, and gaps after a replay whose kernels are mostly
+    missing."""
     gaps, records = division.gaps, division.records
     long = np.flatnonzero(gaps.time_ns > _QUEUED_NS)
     before, after = gaps.before[long], gaps.after[long]

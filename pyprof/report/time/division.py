@@ -1,9 +1,9 @@
 """Records in a window of time -> one division of that time, from which every figure and every advice of a report is taken.
 
-Each nanosecond of each device belongs to one activity that runs, or to one gap between activities. Of several that run at once
-a kernel that computes holds the device before communication, that before copies, and of equals the one that began first. So
-what is busy and idle, exposed or saved adds up to the window, and nothing is counted twice. Of the host it knows the times of
-launches alone: why a gap is one is not its business (see causes).
+Each nanosecond of each device belongs to one activity that runs, or to one gap between activities. If several run at once, a
+kernel that computes takes the time before communication, communication before copies, and among equals the first to begin
+(their exclusive time). So busy and idle, exposed and saved time add up to the window, and nothing counts twice. Of the host
+only the times of launches are used; causes.py says why a gap is one.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Division:
 
     @cached_property
     def held_ns(self) -> Ints:
-        """For each record the time in which it holds its device; 0 outside of the window."""
+        """Exclusive time of each record: in which it holds its device; 0 outside of the window."""
         result = np.zeros(len(self.records), np.int64)
         for role in range(len(BUSY)):
             mine = np.flatnonzero(self.role == role)
@@ -182,9 +182,9 @@ class Division:
         return gaps
 
     @cached_property
-    def run(self) -> Ints:
-        """For each record the number of its run: the activities of a device between one gap in which it waited for the host and
-        the next, -1 outside of the window."""
+    def burst(self) -> Ints:
+        """Number of each record's burst: the activities of a device between two gaps in which it waited for the host; -1
+        outside of the window."""
         late = self.waits_for_host
         result = np.full(len(self.records), -1, self.row.dtype)
         ended = count_before(self.gaps.device[late], self.gaps.end_ns[late], self.place, self.begins, inclusive=True)
@@ -223,14 +223,14 @@ class Division:
 
     @cached_property
     def slack_ns(self) -> Ints:
-        """For each run the most that its activities can be shortened before the host bounds them: its length less its launches
-        at the host's usual pace, less than 0 where these take longer. A number without bound where no launch is known."""
-        run = self.run[self.row]
-        count = int(run.max(initial=-1)) + 1
+        """For each burst the most that its activities can be shortened before the host bounds them: its length less its
+        launches at the host's usual pace, below 0 if these take longer; the largest int64 if no launch is known."""
+        burst = self.burst[self.row]
+        count = int(burst.max(initial=-1)) + 1
         begins, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-        np.minimum.at(begins, run, self.begins)
-        np.maximum.at(ends, run, self.ends)
-        launched = np.bincount(self.run[self.launched], minlength=count)
+        np.minimum.at(begins, burst, self.begins)
+        np.maximum.at(ends, burst, self.ends)
+        launched = np.bincount(self.burst[self.launched], minlength=count)
         slack = np.clip(ends - begins - launched * self.pace_ns, -_FAR_NS, _FAR_NS).astype(np.int64)  # damaged times are huge
         return np.where(launched > 0, slack, np.iinfo(np.int64).max)
 

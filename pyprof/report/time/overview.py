@@ -69,7 +69,7 @@ class Overview:
 
     @cached_property
     def steps(self) -> Steps | None:
-        """The complete steps of the window, None where nothing marks any."""
+        """The complete steps of the window, None if nothing marks any."""
         found, window = self._marked_steps, self.window
         if found is None:
             return None
