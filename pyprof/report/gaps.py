@@ -18,7 +18,7 @@ other streams, else for the causes of its device.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -35,10 +35,10 @@ from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES, MEANINGS
 from pyprof.report.time.division import COMMUNICATION, COMPUTE, COPY
 from pyprof.report.time.overview import Overview
-from pyprof.report.time.streams import LineGaps, Lines
+from pyprof.report.time.streams import DeviceLines, LineGaps
 from pyprof.tables.output import on_terminal, write
 from pyprof.tables.screen import Cells, add_tables, joined, require_table, selected
-from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, coded
+from pyprof.tables.table import AnyTable, Fractions, Header, Integers, LazyTable, Table, Texts, Values, coded
 from pyprof.visible import tell
 
 SCHEMA = 2
@@ -86,18 +86,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _on_screen(table: Table, options: argparse.Namespace) -> Table:
+def _on_screen(table: AnyTable, options: argparse.Namespace) -> AnyTable:
     """The first rows of a table under its name, on a terminal less causes that say nothing; JSON has all."""
     limit = _SCREEN if table.name in ("steps", "ops", "gaps") and options.format != "json" else None
     if on_terminal(options):  # which says itself what it does not show
+        if isinstance(table, LazyTable):
+            table = table._replace(headers=[header for header in table.headers if header.key not in CAUSES])
         table = table if options.top is None else table.first(options.top)
-        cells = zip(table.headers, table.values, strict=True)
-        told = [
-            (header, values)
-            for header, values in cells
-            if header.key not in CAUSES or (table.name != "gaps" and isinstance(values, Integers) and values.values.any())
-        ]
-        return joined(table.name, told)._replace(most=limit or 0)
+        if isinstance(table, Table):
+            cells = zip(table.headers, table.values, strict=True)
+            told = [
+                (header, values)
+                for header, values in cells
+                if header.key not in CAUSES or (isinstance(values, Integers) and values.values.any())
+            ]
+            table = joined(table.name, told)
+        return table._replace(most=limit or 0)
     most = options.top if options.top is not None else limit
     shown = table if most is None else table.first(most)
     count = "" if len(shown.rows) == len(table.rows) else f" ({len(shown.rows)} of {len(table.rows)})"
@@ -115,12 +119,28 @@ class Report:
             if overview.chosen is not None and not overview.chosen.any():
                 raise InputError("nothing ran in this part of the capture", "choose another one with --step, --range or --time")
             raise InputError("the records do not say when anything ran", "give the capture that they were parsed from")
-        self.lines = Lines(self.division)
+        self.lines = DeviceLines(self.division)
 
     @cached_property
     def shown(self) -> LineGaps:
         """Gaps of devices, or of streams."""
         return self.lines.gaps(self.overview.idle, self.by_stream)
+
+    @cached_property
+    def named_causes(self) -> Texts:
+        """The causes of each of the shown gaps in words, the one that took longest first."""
+        causes, count = self.shown.causes, len(self.shown)
+        longest, main = np.zeros((2, count), np.int64)
+        np.maximum.at(longest, causes.gap, causes.ns)
+        which = summed(causes.gap, 1 << causes.cause.astype(np.int64), count)
+        most = np.flatnonzero(causes.ns == longest[causes.gap])[::-1]  # of several as long the first, which is written last
+        main[causes.gap[most]] = causes.cause[most]
+        (main, which), _, code_of = distinct_rows(main, which)
+        pool = []
+        for first, mask in zip(main.tolist(), which.tolist(), strict=True):
+            named = [first, *(at for at in range(len(CAUSES)) if at != first)]
+            pool.append(", ".join(CAUSES[at] for at in named if mask >> at & 1))
+        return Texts(code_of.astype(np.int32), pool)
 
     @property
     def json_head(self) -> dict[str, object]:
@@ -191,11 +211,6 @@ def _causes(divided: Ints) -> Cells:
     ]
 
 
-def _summed(group: Ints, divided: Ints, groups: int) -> Ints:
-    """(groups, CAUSES): sums over gaps."""
-    return np.stack([summed(group, divided[:, code], groups) for code in range(len(CAUSES))], axis=1)
-
-
 def streams(report: Report) -> Table:
     """Busy and idle time of each line."""
     lines, division = report.lines, report.division
@@ -228,11 +243,11 @@ def steps(report: Report) -> Table:
     count = len(device)
     gaps = idle.gaps
     ends = np.where(gaps.after >= 0, gaps.after, gaps.before)  # at the window's end no activity follows
-    wanted = gaps.device * (len(step_of) + 1) + step_of[ends]
+    wanted = gaps.device.astype(np.int64) * (len(step_of) + 1) + step_of[ends]
     keys = device * (len(step_of) + 1) + number
     place = np.minimum(np.searchsorted(keys, wanted), max(count - 1, 0))
-    mine = np.flatnonzero((keys[place] == wanted) & (step_of[ends] >= 0)) if count else np.empty(0, np.int64)
-    divided = _summed(place[mine], idle.divided[mine], count)
+    there = (keys[place] == wanted) & (step_of[ends] >= 0) if count else np.zeros(len(gaps), np.bool_)
+    mine, divided = np.flatnonzero(there), idle.causes.totals(np.where(there, place, count), count + 1)[:-1]
     delay = np.where(launch[row] >= 0, division.begins[known] - launch[row], np.nan)
     time = summed(group, division.ends[known] - division.begins[known], count)
     longest = spans(place[mine], gaps.time_ns[mine], gaps.time_ns[mine], count)[1]
@@ -259,7 +274,7 @@ def steps(report: Report) -> Table:
 def ops(report: Report) -> Table:
     """Idle time by cause and by what was launched next."""
     gaps = report.shown
-    item, cause = np.nonzero(gaps.divided)
+    item, cause, time = gaps.causes.gap, gaps.causes.cause, gaps.causes.ns
     keys = [
         *report.where(gaps.line[item], report.by_stream),
         (_CAUSE, Texts(cause.astype(np.int32), list(CAUSES))),
@@ -268,7 +283,6 @@ def ops(report: Report) -> Table:
     ]
     codes = [coded(header.shown(values))[0] for header, values in keys]
     _, first, group = distinct_rows(*codes)
-    time = gaps.divided[item, cause]
     total, longest = summed(group, time, len(first)), spans(group, time, time, len(first))[1]
     cells: Cells = [
         *((header, values.take(first)) for header, values in keys),
@@ -280,41 +294,54 @@ def ops(report: Report) -> Table:
     return joined("ops", cells).take(np.lexsort((first, -total)))
 
 
-def gaps_table(report: Report) -> Table:
+class _Gaps:
+    """Gaps of a report as a source of columns, which describes only those that are asked for."""
+
+    def __init__(self, report: Report, rows: Ints) -> None:
+        self.report, self.rows = report, rows
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """All columns."""
+        return self._table.headers
+
+    def of(self, key: str) -> Values:
+        """The values of one column."""
+        return self._table.of(key)
+
+    def take(self, rows: Ints) -> _Gaps:
+        """These rows only."""
+        return _Gaps(self.report, self.rows[rows])
+
+    @cached_property
+    def _table(self) -> Table:
+        report, gaps, records = self.report, self.report.shown, self.report.overview.records
+        rows, after, divided = self.rows, gaps.after[self.rows], gaps.causes.of(self.rows)
+        stream = np.where(after >= 0, records["stream"][after], report.lines.stream[gaps.line[rows]])
+        (_, ended), (_, ended_op) = report.of_records(("kernel", "op"), gaps.before[rows])
+        (short, begun), *more, (launch, launched) = report.of_records(("kernel", "op", "layer", "src", "launch"), after)
+        cells: Cells = [
+            *report.where(gaps.line[rows], streams=False),
+            _stream_cell(np.where(stream < 0, -2, stream), "stream of the activity that ends it"),
+            (ns_of("start", "when it ran dry")._replace(moment=True), Integers.known(gaps.start_ns[rows])),
+            (ns_of("idle", "how long, less what other streams of the device worked"), Integers.known(gaps.idle_ns[rows])),
+            (_CAUSE, report.named_causes.take(rows)),
+            *report.waits(gaps.waited[rows]),
+            (Header("before", "Before", "what ended last: " + short.help, width=12, detail=True), ended),
+            (Header("beforeop", "BeforeOp", "its op", width=8, detail=True), ended_op),
+            (Header("next", "Next", "what began next: " + short.help, width=12), begun),
+            *more,
+            (launch._replace(key="launched", text="Launched(ns)"), launched),
+            *_causes(divided),
+        ]
+        return joined("gaps", cells)
+
+
+def gaps_table(report: Report) -> LazyTable:
     """Every gap, longest first."""
-    gaps, records = report.shown, report.overview.records
-    rows = np.lexsort((gaps.line, gaps.start_ns, -gaps.idle_ns))
-    after = gaps.after[rows]
-    stream = np.where(after >= 0, records["stream"][after], report.lines.stream[gaps.line[rows]])
-    (_, ended), (_, ended_op) = report.of_records(("kernel", "op"), gaps.before[rows])
-    (short, begun), *more, (launch, launched) = report.of_records(("kernel", "op", "layer", "src", "launch"), after)
-    cells: Cells = [
-        *report.where(gaps.line[rows], streams=False),
-        _stream_cell(np.where(stream < 0, -2, stream), "stream of the activity that ends it"),
-        (ns_of("start", "when it ran dry")._replace(moment=True), Integers.known(gaps.start_ns[rows])),
-        (ns_of("idle", "how long, less what other streams of the device worked"), Integers.known(gaps.idle_ns[rows])),
-        _named_causes(gaps.divided[rows]),
-        *report.waits(gaps.waited[rows]),
-        (Header("before", "Before", "what ended last: " + short.help, width=12, detail=True), ended),
-        (Header("beforeop", "BeforeOp", "its op", width=8, detail=True), ended_op),
-        (Header("next", "Next", "what began next: " + short.help, width=12), begun),
-        *more,
-        (launch._replace(key="launched", text="Launched(ns)"), launched),
-        *_causes(gaps.divided[rows]),
-    ]
-    return joined("gaps", cells)
-
-
-def _named_causes(divided: Ints) -> tuple[Header, Values]:
-    """The causes of each gap in words, the one that took longest first."""
-    which = (divided > 0) @ (1 << np.arange(len(CAUSES)))
-    main = divided.argmax(axis=1) if len(divided) else np.empty(0, np.int64)
-    (main, which), _, code = distinct_rows(main, which)
-    pool = []
-    for first, mask in zip(main.tolist(), which.tolist(), strict=True):
-        named = [first, *(at for at in range(len(CAUSES)) if at != first)]
-        pool.append(", ".join(CAUSES[at] for at in named if mask >> at & 1))
-    return _CAUSE, Texts(code.astype(np.int32), pool)
+    gaps = report.shown
+    order = np.lexsort((gaps.line, gaps.start_ns, -gaps.idle_ns))
+    return LazyTable(_Gaps(report, order[:0]).headers, _Gaps(report, np.arange(len(gaps))), order, "gaps")
 
 
 def latency(report: Report) -> Table:
@@ -405,6 +432,6 @@ def overlap(report: Report) -> Table:
     return joined("overlap", cells)
 
 
-TABLES: dict[str, Callable[[Report], Table]] = {
+TABLES: dict[str, Callable[[Report], AnyTable]] = {
     "streams": streams, "steps": steps, "ops": ops, "gaps": gaps_table, "latency": latency, "queue": queue, "overlap": overlap,
 }  # fmt: skip

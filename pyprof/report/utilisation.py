@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows, distinct_values
+from pyprof.arrays.columns import among, distinct_rows
 from pyprof.arrays.intervals import spans, summed, union
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import pieces, taken
-from pyprof.arrays.types import Array, Bools, Ints
+from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -40,7 +37,7 @@ _CPU = (-1, -1, -1)
 
 
 class Utilisation(NamedTuple):
-    """What the devices did in a window and could have done. None is unknown.
+    """Work that the devices did in a window, and their peaks. None is unknown.
 
     wall_ns: length of the window; busy_ns: its time with work on a device, mean over the devices; matmul_flops: of the products
     of forward and backward without recomputation; recomputed_flops: of those that ran again; flops: matrix and vector
@@ -81,12 +78,12 @@ class Utilisation(NamedTuple):
 
     @property
     def mfu_min(self) -> float | None:
-        """What the model FLOPs utilisation is at least, where it is not known; None if it is, or if no product is."""
+        """Lower bound of the model FLOPs utilisation; None if that itself is known, or no product is."""
         return None if self.complete else self._share(self.matmul_flops)
 
     @property
     def hfu_min(self) -> float | None:
-        """What the hardware FLOPs utilisation is at least, where it is not known."""
+        """Lower bound of the hardware FLOPs utilisation; None as for `mfu_min`."""
         return None if self.complete else self._share(self._all_flops)
 
     @property
@@ -109,10 +106,12 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
     a capture without a GPU the CPU is one.
     """
     rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
-    sums = _Sums(frame)
-    sums.add(_Cells.of(frame, rows))
-    sums.add_unlaunched(rows)
-    devices = len(sums.devices)
+    sums = _Sums(frame, rows)
+    devices = sums.devices
+    if busy_ns is None:
+        device, start = distinct_rows(*_device(frame.records, rows)).inverse, frame.records["start_ns"][rows]
+        busy = union(device, start, start + np.maximum(frame.records["dur_ns"][rows], 0)).total(devices)
+        busy_ns = round(int(busy.sum()) / max(devices, 1))
     products = [_Rated(alike, *_peak_of(frame, alike), ns) for alike, ns in sums.products_ns.items()]
     all_ns = sum(one.ns for one in products)
     known_ns = sum(one.ns for one in products if one.alike.known)
@@ -123,7 +122,7 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
         shares[one.precision] += one.ns
     return Utilisation(
         wall_ns,
-        _busy_ns(frame, rows, devices) if busy_ns is None else busy_ns,
+        busy_ns,
         sums.once if known else None,
         sums.again if known else None,
         sums.flops,
@@ -137,8 +136,8 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
 
 
 class _Alike(NamedTuple):
-    """What products have in common that have one peak. verdict, gpu: codes into the frame's; call: code into its calls on the
-    CPU, and where the kernel does not say in which precision it multiplied; known: whether their FLOPs are."""
+    """Key of products that share a peak. verdict, gpu: codes into the frame's; call: code into its calls on the CPU, and where
+    the kernel does not tell the precision; known: whether their FLOPs are known."""
 
     device: _Device
     verdict: int
@@ -148,7 +147,7 @@ class _Alike(NamedTuple):
 
 
 class _Rated(NamedTuple):
-    """Such products with their precision ('' unknown), their peak in FLOP/s (None unknown) and their time."""
+    """Products that share a peak: precision ('' unknown), peak in FLOP/s (None unknown), time."""
 
     alike: _Alike
     precision: str
@@ -157,70 +156,50 @@ class _Rated(NamedTuple):
 
 
 class _Sums:
-    """Sums over rows of a frame, some at a time. once, again: FLOPs of products; flops: of all, None where none is known;
-    unlaunched_ns: time of kernels without op and launch; cpu_phases: of ops on the CPU; products_ns: time of products, and of
-    what may be one."""
+    """Sums over rows of a frame. once, again: FLOPs of products; flops: of all, None where none is known; unlaunched_ns: time
+    of kernels without op and launch; one_way: whether a program on the CPU trained and no backward was recorded, as without
+    ranges of autograd's functions (of one on a GPU the kernels would be there); products_ns: time of products, and of what may
+    be one."""
 
-    def __init__(self, frame: Frame) -> None:
-        self.frame = frame
-        self.once = self.again = self.compute_ns = self.unlaunched_ns = 0
-        self.flops: int | None = None
-        self.devices, self.cpu_phases = set[tuple[int, ...]](), set[int]()
-        self.products_ns = Counter[_Alike]()
-        # What may be a product by its kernel's name, on the CPU by its op: all but what is known to be something else.
-        self._by_name = np.array([found.tc != "-" or found.math != "" for found in frame.class_verdicts[1]], np.bool_)
-        self._unsure = np.array([not found.math for found in frame.class_verdicts[1]], np.bool_)
-        calls = map(attrgetter("name"), frame.records.calls)
-        self._by_op = np.array([*map(formulas.matmul_class, calls), False], np.bool_)
-
-    @property
-    def one_way(self) -> bool:
-        """Whether a program on the CPU trained and no backward was recorded, as without ranges of autograd's functions. Of one
-        on a GPU the kernels would be there."""
-        return _OPTIMIZER in self.cpu_phases and PHASES.index("backward") not in self.cpu_phases
-
-    def add(self, alike: _Cells) -> None:
-        """Add the records of a window."""
-        records, costs = self.frame.classes.records, self.frame.costs
-        of, codes = alike.of_class, self.frame.class_verdicts[0][alike.of_class]
-        matmul, vector = (pool.take(alike.cost) for pool in (costs.pools.matmul_flops, costs.pools.vector_flops))
-        kind, phase, call = (records[name][of] for name in ("kind", "phase", "call"))
+    def __init__(self, frame: Frame, rows: Ints) -> None:
+        alike, costs, (code, verdicts) = frame.classes.records, frame.costs, frame.class_verdicts
+        cells = _Cells.of(frame, rows)
+        of, codes = cells.of_class, code[cells.of_class]
+        matmul, vector = (pool.take(cells.cost) for pool in (costs.pools.matmul_flops, costs.pools.vector_flops))
+        kind, phase, call = (alike[name][of] for name in ("kind", "phase", "call"))
         on_cpu, compute = kind == ActivityKind.CPU, among(kind, _COMPUTE)
-        self.compute_ns = int(alike.time_ns[compute].sum())
+        self.compute_ns, self.flops = int(cells.time_ns[compute].sum()), None
         if (known := compute & (matmul >= 0) & (vector >= 0)).any():
-            self.flops = _total(matmul, alike.number, known) + _total(vector, alike.number, known)
-        self.cpu_phases = {*distinct_values(phase[on_cpu]).tolist()}
+            self.flops = _total(matmul, cells.number, known) + _total(vector, cells.number, known)
+        self.one_way = (phase[on_cpu] == _OPTIMIZER).any() and not (phase[on_cpu] == PHASES.index("backward")).any()
         of_model = compute & (phase != _OPTIMIZER)
-        product, again = of_model & (matmul > 0), records["recomputed"][of] == 1
-        self.once, self.again = (_total(matmul, alike.number, product & which) for which in (~again, again))
-        device = _device(records, of)
-        self.devices = {*map(tuple, distinct_rows(*device).columns.T.tolist())}
-        may = np.where(on_cpu, self._by_op[records["own"][of]], self._by_name[codes] | (kind == ActivityKind.GRAPH))
+        product, again = of_model & (matmul > 0), alike["recomputed"][of] == 1
+        self.once, self.again = (_total(matmul, cells.number, product & which) for which in (~again, again))
+        device = _device(alike, of)
+        self.devices = distinct_rows(*device).columns.shape[1]
+        # What may be a product by its kernel's name, on the CPU by its op: all but what is known to be something else.
+        by_name = np.array([found.tc != "-" or found.math != "" for found in verdicts], np.bool_)
+        by_op = np.array([*(formulas.matmul_class(call.name) for call in frame.records.calls), False], np.bool_)
+        may = np.where(on_cpu, by_op[alike["own"][of]], by_name[codes] | (kind == ActivityKind.GRAPH))
         chosen = product | (of_model & (matmul < 0) & may)
-        call = np.where(on_cpu | (product & self._unsure[codes]), call, -1)
-        keys = (*device, codes, records["gpu"][of], call, product)
+        unsure = np.array([not found.math for found in verdicts], np.bool_)
+        call = np.where(on_cpu | (product & unsure[codes]), call, -1)
+        keys = (*device, codes, alike["gpu"][of], call, product)
         found = distinct_rows(*(key[chosen] for key in keys))
-        spent = summed(found.inverse, alike.time_ns[chosen], found.columns.shape[1]).tolist()
-        first, _ = spans(found.inverse, alike.first[chosen], alike.first[chosen], len(spent))
+        spent = summed(found.inverse, cells.time_ns[chosen], found.columns.shape[1]).tolist()
+        first, _ = spans(found.inverse, cells.first[chosen], cells.first[chosen], len(spent))
+        self.products_ns = Counter[_Alike]()
         for at in np.argsort(first // PART_ROWS, kind="stable").tolist():  # their order decides how fractions are rounded
             rank, pid, number, verdict, gpu, named, is_known = found.columns[:, at].tolist()
             self.products_ns[_Alike((rank, pid, number), verdict, gpu, named, bool(is_known))] += spent[at]
-
-    def add_unlaunched(self, rows: Ints) -> None:
-        """Add the time of those of these records that have neither an op nor a launch."""
-        classes, records = self.frame.classes, self.frame.records
-        alike = classes.records
         may = (alike["call"] < 0) & among(alike["kind"], _COMPUTE) & (alike["kind"] != ActivityKind.CPU)
-        if may.any():
-            own = taken(rows, rows_where(len(rows), lambda part: may.take(classes.code[rows[part]])))
-            for part in pieces(len(own)):
-                time = np.maximum(records["dur_ns"][own[part]], 0)
-                self.unlaunched_ns += int(time[records["launch_ns"][own[part]] < 0].sum())
+        own = rows[may[frame.classes.code[rows]]]
+        self.unlaunched_ns = int(np.maximum(frame.records["dur_ns"][own], 0)[frame.records["launch_ns"][own] < 0].sum())
 
 
 class _Cells(NamedTuple):
-    """Records that are of one class and carry the same cost, a row each: class, cost (row of the pools), how many there are,
-    their time, and the place of the first among those that were counted."""
+    """Records of one group with the same cost, one row each: group, cost (row of the pools), how many there are, their time,
+    and the position of the first."""
 
     of_class: Ints
     cost: Ints
@@ -230,27 +209,10 @@ class _Cells(NamedTuple):
 
     @classmethod
     def of(cls, frame: Frame, rows: Ints) -> _Cells:
-        """Those of the records at these positions."""
-        classes, costs, dur_ns = frame.classes, frame.costs.code, frame.records["dur_ns"]
-        usual, size = costs[classes.first], len(classes)
-        number, time, first = np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size + 1, -1, np.int64)
-        others = [np.empty((4, 0), np.int64)]
-        for part in pieces(len(rows)):
-            code, cost, took = classes.code[rows[part]], costs[rows[part]], np.maximum(dur_ns[rows[part]], 0)
-            unlike = np.flatnonzero(cost != usual.take(code))
-            others.append(np.stack([code[unlike], cost[unlike], took[unlike], unlike + part.start]))
-            number += np.bincount(code, minlength=size) - np.bincount(code[unlike], minlength=size)
-            time += summed(code, took, size) - summed(code[unlike], took[unlike], size)
-            code[unlike] = size
-            new = np.flatnonzero(first.take(code) < 0)[::-1]
-            first[code[new]] = new + part.start
-            first[size] = -1
-        code, cost, took, place = np.concatenate(others, axis=1)
-        pairs, at, of = distinct_rows(code, cost)
-        single: tuple[Array, ...] = (*pairs, np.bincount(of, minlength=len(at)), summed(of, took, len(at)), place[at])
-        there = np.flatnonzero(number)
-        alike: tuple[Array, ...] = (there, usual[there], number[there], time[there], first[there])
-        return cls(*(np.concatenate([alike[at], single[at]]) for at in range(len(alike))))
+        """Cells of the records at these positions."""
+        took = np.maximum(frame.records["dur_ns"][rows], 0)
+        (of_class, cost), first, which = distinct_rows(frame.classes.code[rows], frame.costs.code[rows])
+        return cls(of_class, cost, np.bincount(which, minlength=len(first)), summed(which, took, len(first)), first)
 
 
 def _total(values: Ints, number: Ints, which: Bools) -> int:
@@ -262,12 +224,6 @@ def _device(records: Records, rows: Ints) -> list[Ints]:
     """Rank, process and number of each row's device, all -1 for the CPU."""
     on_cpu = records["kind"][rows] == ActivityKind.CPU
     return [np.where(on_cpu, -1, records[name][rows]) for name in ("rank", "pid", "device")]
-
-
-def _busy_ns(frame: Frame, rows: Ints, devices: int) -> int:
-    device, start = distinct_rows(*_device(frame.records, rows)).inverse, frame.records["start_ns"][rows]
-    busy = union(device, start, start + np.maximum(frame.records["dur_ns"][rows], 0)).total(devices)
-    return round(int(busy.sum()) / max(devices, 1))
 
 
 def _enough(known_ns: int, all_ns: int) -> bool:

@@ -82,7 +82,7 @@ def test_a_run_gives_no_more_than_it_outlasts_its_launches(tmp_path: Path) -> No
     n.kernel(GEMM, 40_000, 50_000, 60_000)  # launched after the device had run dry
     division = overview_of(n, tmp_path).division
     assert division.held_ns.tolist() == [10_000] * 4 and division.waits_for_host.tolist() == [True]
-    assert division.run.tolist() == [0, 0, 0, 1] and division.pace_ns == 1_000
+    assert division.burst.tolist() == [0, 0, 0, 1] and division.pace_ns == 1_000
     budget, rows = Budget(division), np.arange(4)
     first = budget.take(rows, np.full(4, 9_500))
     assert first.tolist() == [9_000] * 4  # of 30 us three launches take 3, of 10 us one takes 1

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pyprof.loading import load_with_trace
@@ -288,7 +289,8 @@ def test_real_captures(
     found = advice(overview)
     assert there <= found.keys()
     assert not absent & found.keys()
-    assert (overview.idle.divided.sum(axis=1) == overview.division.gaps.time_ns).all()
+    causes = overview.idle.causes
+    assert (np.bincount(causes.gap, causes.ns) == overview.division.gaps.time_ns).all()
     assert sum(one.saves_ns or 0 for one in found.values()) <= overview.division.wall_ns
 
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.report.layernumbers import AT_END, IN_PART, without_numbers
+from pyprof.report.advice.base import AT_END, IN_PART, without_numbers
 
 PATHS = st.text("ab12._:", max_size=20)
 

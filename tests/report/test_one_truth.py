@@ -223,6 +223,7 @@ def test_a_host_side_that_contradicts_itself_is_refused(wrong: dict[str, Any]) -
 def test_pieces_of_a_divided_gap_are_none_below_zero(captures: Path) -> None:
     for name in _CAPTURES:
         overview = overview_of(captures / name)
-        divided, gaps = overview.idle.divided, overview.division.gaps
+        gaps = overview.division.gaps
+        divided = overview.idle.causes.of(np.arange(len(gaps)))
         assert (divided >= 0).all() and np.array_equal(divided.sum(axis=1), gaps.time_ns)
         assert sum(overview.parts.values()) == overview.division.wall_ns

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.capture_facts import kernels, share, without_op
+from pyprof.report.advice.base import Advice, Budget, kernels, share
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of kernel time
@@ -19,7 +18,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     if host is None or overview.records.source == "kineto" or host.backward_ranges:
         return None
     rows, records = kernels(overview), overview.records
-    bare = without_op(overview, rows)
+    bare = records["call"][rows] < 0
     thread = distinct_rows(records["pid"][rows], records["tid"][rows]).inverse
     marked = distinct_values(thread[~bare])
     behind = bare & ~np.isin(thread, marked) & (records["tid"][rows] >= 0)

@@ -1,29 +1,39 @@
-"""What every kind of advice is made of: the advice itself, where its evidence lies, and the budget that it may claim from.
+"""The parts that all kinds of advice share: the advice, its places, the budget of time that can still be saved, idle time.
 
-A kind is a module with one function, `find(overview, budget) -> Advice | None`. It claims the time that its change would save
-from the budget, and what one kind has claimed no other gets. Idle time needs no budget: each of its causes is one kind's.
+A kind is a module with one function, `find(overview, budget) -> Advice | None`. Savings never overlap: a kind claims the time
+that its change would save from the budget, and no other kind gets it. Idle time needs no budget: each cause is one kind's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import among, distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import empty, full, kept, pieces, release, taken
-from pyprof.arrays.types import Floats, Ints
-from pyprof.opcall import OpCall
+from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import Stack
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import params
-from pyprof.report.layernumbers import AT_END, without_numbers
 from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview
 
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
+_SEVERAL = 3  # steps that show what is usual
 LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line
+
+
+_OP = attrgetter("op")
+IN_PART = re.compile(r"(?:(?<=_)|^)\d+(?=:|$)")
+"""A number of a part that may hold names with `:` between them: of a layer in a list (`3`), or called after its class
+(`Linear_12`)."""
+AT_END = re.compile(r"(?:(?<=_)|^)\d+$")
+"""The same of a part that is one name."""
 
 
 class Place(NamedTuple):
@@ -53,60 +63,47 @@ class Advice(NamedTuple):
 class Budget:
     """The busy time of a division that can still be saved, and its gaps that are no kind's yet.
 
-    A record cannot give more than the time in which it holds its device, and a run of records between two gaps in which the
-    device waited for the host no more than it outlasts its launches, which would still take their time without any kernels.
+    A record saves at most its exclusive time. A burst (the records between two gaps in which the device waited for the host)
+    saves at most the time by which it outlasts its launches, which take as long without kernels.
     """
 
     def __init__(self, division: Division) -> None:
         self._division = division
-        self._left = empty(len(division.held_ns), division.held_ns.dtype)
-        self._left[:] = division.held_ns
-        self._slack = kept(division.slack_ns.copy())
-        self.free_gaps = full(len(division.gaps), True, np.bool_)
+        self._left, self._slack = division.held_ns.copy(), division.slack_ns.copy()
+        self.free_gaps = np.ones(len(division.gaps), np.bool_)
 
     def left_ns(self, rows: Ints) -> Ints:
-        """What each of these records can still give, its run aside."""
-        return taken(self._left, rows)
+        """Time that each of these records can still save, without regard to its burst."""
+        return self._left[rows]
 
     def take(self, rows: Ints, wish_ns: Ints | Floats, awaited: bool = False) -> Ints:
-        """Claim up to so much of each of these records (each named once); the ns that were granted.
+        """Claim up to this much of each record (each named once). Returns the ns that were granted.
 
-        awaited: the host waits for them, as for a collective or a copy from pageable memory, and is ahead by what they give.
+        awaited: the host waits for them, as for a collective or a copy from pageable memory, so their launches do not bound
+        what they save.
         """
-        granted = full(len(rows), 0, np.int64)
-        share = None if awaited else self._shares(rows, wish_ns)
-        for part in pieces(len(rows)):
-            runs, wish = self._wishes(rows[part], wish_ns[part])
-            given = (wish if share is None else np.floor(wish * share[runs])).astype(np.int64)
-            self._left[rows[part]] -= given.astype(self._left.dtype)
-            if share is not None:
-                own, given_there = runs[runs >= 0], given[runs >= 0]
-                bounded = self._slack[own] < np.iinfo(np.int64).max
-                np.subtract.at(self._slack, own[bounded], given_there[bounded])
-            granted[part] = given
-            release()  # the rows are far from each other
+        bursts = self._division.burst[rows]
+        wish = np.where(
+            bursts >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0
+        )  # outside of the window is nothing
+        if awaited:
+            granted = wish.astype(np.int64)
+        else:
+            wanted = np.zeros(len(self._slack) + 1)  # by burst; the last is of records in none
+            np.add.at(wanted, bursts, wish)
+            slack = np.maximum(np.append(self._slack, 0), 0)
+            share = np.minimum(1, np.divide(slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
+            granted = np.floor(wish * share[bursts]).astype(np.int64)
+            bounded = (bursts >= 0) & (np.append(self._slack, 0)[bursts] < np.iinfo(np.int64).max)
+            np.subtract.at(self._slack, bursts[bounded], granted[bounded])
+        self._left[rows] -= granted
         return granted
 
-    def _wishes(self, rows: Ints, wish_ns: Ints | Floats) -> tuple[Ints, Floats]:
-        """(the runs of some records, what each can give of what is wished at most); those outside of the window have none."""
-        runs = self._division.run[rows]
-        return runs, np.where(runs >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0)
-
-    def _shares(self, rows: Ints, wish_ns: Ints | Floats) -> Floats:
-        """Of each run the share of what is wished of its records that it can give; at the end that of no run."""
-        wanted = np.zeros(len(self._slack) + 1)
-        for part in pieces(len(rows)):
-            runs, wish = self._wishes(rows[part], wish_ns[part])
-            np.add.at(wanted, runs, wish)
-        slack = np.maximum(np.append(self._slack, 0), 0)
-        share: Floats = np.minimum(1, np.divide(slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
-        return share
-
     def drop_launches(self, rows: Ints) -> None:
-        """A change that was claimed for does without these records: their runs no longer wait for their launches."""
+        """These records go with a change that was claimed: their bursts no longer wait for their launches."""
         division = self._division
         gone = division.launched[np.isin(division.launched, rows)]
-        freed = np.bincount(division.run[gone], minlength=len(self._slack)) * division.pace_ns
+        freed = np.bincount(division.burst[gone], minlength=len(self._slack)) * division.pace_ns
         self._slack += np.where(self._slack < np.iinfo(np.int64).max, freed.astype(np.int64), 0)
 
     def wall_ns(self, granted: Ints) -> int:
@@ -125,13 +122,10 @@ def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tup
     Layers that differ in their numbers alone are one place: `blocks.*.attn`.
     """
     classes, frame = overview.frame.classes, overview.frame.of_classes
-    of_class, number = np.zeros((2, len(classes)), np.int64)
-    for part in pieces(len(rows)):
-        code = classes.code[rows[part]]
-        of_class += summed(code, time_ns[part], len(classes))
-        number += np.bincount(code, minlength=len(classes))
+    code = classes.code[rows]
+    of_class, number = summed(code, time_ns, len(classes)), np.bincount(code, minlength=len(classes))
     there = np.flatnonzero(number)
-    texts = frame.of_stack(_layer), frame.of_call("call", _op), frame.of_call("call", params), frame.of_stack(_source)
+    texts = frame.of_stack(_layer), frame.of_call("call", _OP), frame.of_call("call", params), frame.of_stack(_source)
     distinct, _, code = distinct_rows(*(text.codes[there] for text in texts))
     spent, often = (summed(code, each[there], distinct.shape[1]) for each in (of_class, number))
     found: dict[tuple[str | None, ...], Place] = {}
@@ -153,8 +147,14 @@ def _source(stack: Stack) -> str | None:
     return stack.trace[-1] if stack.trace else None
 
 
-def _op(call: OpCall) -> str:
-    return call.op
+def without_numbers(path: str, number: re.Pattern[str]) -> str:
+    """The path with `*` in place of such numbers of its parts, which stand between dots."""
+    return ".".join([_part(part, number) for part in path.split(".")])
+
+
+@lru_cache(maxsize=1 << 14)
+def _part(part: str, number: re.Pattern[str]) -> str:
+    return number.sub("*", part)
 
 
 def named(found: Sequence[Place]) -> str:
@@ -165,3 +165,70 @@ def named(found: Sequence[Place]) -> str:
         layer = f" in {'.'.join(one.layer.split('.')[-_PARTS:])}" if one.layer else ""
         texts.append(f"{one.number} x {one.op or 'kernels without an op'}{shape}{layer}")
     return ", ".join(texts)
+
+
+# ---------------------------------------------------------------------- idle time
+
+
+class IdleTime(NamedTuple):
+    """time_ns: idle for a cause, mean over the devices; saves_ns: without what only the first step has; rows: of the
+    division's gaps, those with most of it first; own_ns: what each of these has of it."""
+
+    time_ns: int
+    saves_ns: int
+    rows: Ints
+    own_ns: Ints
+
+
+def idle_time(overview: Overview, cause: str, budget: Budget | None = None) -> IdleTime:
+    """The idle time of a window for one cause; budget: without gaps that other kinds have claimed."""
+    rows, own = overview.idle.rows_of(cause)
+    gaps, devices = overview.division.gaps, max(overview.division.count, 1)
+    claimed = 0
+    if budget is not None:
+        free = budget.free_gaps[rows]
+        claimed = int(own[~free].sum()) // devices
+        rows, own = rows[free], own[free]
+    order = np.argsort(-own, kind="stable")
+    rows, own = rows[order], own[order]
+    total, steps = overview.parts[cause] - claimed, overview.steps
+    once = 0
+    if steps is not None and len(steps) >= _SEVERAL:
+        step = np.maximum(np.searchsorted(steps.begin_ns, gaps.end_ns[rows], "left") - 1, 0)
+        by_step = summed(step, own, len(steps)) // devices
+        usual = int(by_step[1:].max())
+        once = int(by_step[0]) - usual if by_step[0] > 2 * usual else 0
+    return IdleTime(total, total - once, rows, own)
+
+
+def ms(time_ns: float) -> str:
+    """A time in ms: 285, 6.3 or 0.07."""
+    value = time_ns / 1e6
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2g} ms"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 gap`, `5 gaps`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+# ---------------------------------------------------------------------- what a capture lacks
+
+
+def kernels(overview: Overview) -> Ints:
+    """The rows of the window's kernels and whole graphs."""
+    return np.flatnonzero(overview.inside & among(overview.records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH)))
+
+
+def share(overview: Overview, rows: Ints, which: Bools) -> float:
+    """Share of these kernels' time that the chosen ones have; 0 without kernels."""
+    time_ns = overview.records["dur_ns"][rows]
+    return float(time_ns[which].sum() / max(time_ns.sum(), 1))
+
+
+def replayed(overview: Overview, rows: Ints) -> Bools:
+    """Which ran in the replay of a graph."""
+    records, host = overview.records, overview.host
+    launches = np.array([] if host is None else host.graph_launch_ns, np.int64)
+    found = (records["kind"][rows] == ActivityKind.GRAPH) | (records["graph_node"][rows] >= 0)
+    return np.asarray(found | among(records["launch_ns"][rows], launches))

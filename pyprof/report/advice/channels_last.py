@@ -8,7 +8,6 @@ import re
 
 import numpy as np
 
-from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.time.overview import Overview
@@ -27,7 +26,12 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         np.array([re.search(test, text) is not None for text in name.pool] + [False])[name.codes] for test in (_OWN, _ANY)
     )
     convolves = np.array(["conv" in call.op for call in calls] + [False])[alike["call"]]
-    already = np.array([_is_channels_last(call) for call in calls] + [False])[alike["call"]]
+    # Silent where the first image already has its channels side by side.
+    images = [next((tensor for tensor in call.tensors if len(tensor.shape) in (4, 5)), None) for call in calls]
+    already = np.array(
+        [image is not None and image.strides is not None and image.strides[1] == 1 and image.shape[1] > 1 for image in images]
+        + [False]
+    )[alike["call"]]
     chosen = np.where(alike["call"] >= 0, convolves & (own | likely) & ~already, own)
     rows = classes.rows(chosen & (alike["kind"] == ActivityKind.KERNEL))
     rows = rows[overview.inside[rows]]
@@ -42,9 +46,3 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     if any(gpu.amd for gpu, _ in overview.frame.gpus):
         do += ", with PYTORCH_MIOPEN_SUGGEST_NHWC=1 in the environment"
     return Advice("channels_last", saves, time, evidence, do, found)
-
-
-def _is_channels_last(call: OpCall) -> bool:
-    """Whether the strides of the op's first image say that its channels lie side by side."""
-    image = next((tensor for tensor in call.tensors if len(tensor.shape) in (4, 5)), None)
-    return image is not None and image.strides is not None and image.strides[1] == 1 and image.shape[1] > 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.idle_time import counted, idle_time, ms
+from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time
@@ -17,33 +16,27 @@ _DO = {
     "several": f"more or faster workers: {_WORKERS}; decode and augment less in them, or cache what they made",
     "none": f"prepare the next batch while the device computes: torch.utils.data.{_WORKERS}",
 }
+_WHERE = {
+    "single": "is in a DataLoader without workers",
+    "several": "waits for the workers of a DataLoader",
+    "none": "prepares inputs before the first launch of a step",
+}
 
 
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where the devices wait for inputs."""
     idle = idle_time(overview, "data_loading")
-    how, where = _loader(overview)
+    how = "none" if overview.host is None else overview.host.loader
+    how = how if how in _WHERE else "none"
     if not len(idle.rows) or idle.saves_ns <= (_INFERRED if how == "none" else _LEAST) * overview.division.wall_ns:
         return None
     own = np.sort(idle.own_ns)[::-1]
     many = int(np.searchsorted(np.cumsum(own), _OF_A_GAP * own.sum())) + 1
     least, most = own[many - 1], own[0]
     span = ms(most) if ms(least) == ms(most) else f"{ms(least)} to {ms(most)}"
+    where = _WHERE[how] if how != "none" or overview.steps is not None else "prepares inputs before copies to the device"
     evidence = (
         f"{counted(many, 'gap')} of {span} in which the host {where}: {ms(idle.time_ns)} of {ms(overview.division.wall_ns)}"
     )
     do = _DO[how] if overview.division.on_gpu else _DO[how].replace(" pin_memory=True,", "")
     return Advice("data_loading", idle.saves_ns, idle.time_ns, evidence, do)
-
-
-def _loader(overview: Overview) -> tuple[str, str]:
-    """(how the program loads data, in words)."""
-    loader = "none" if overview.host is None else overview.host.loader
-    if loader == "single":
-        return "single", "is in a DataLoader without workers"
-    if loader == "several":
-        return "several", "waits for the workers of a DataLoader"
-    return (
-        "none",
-        f"prepares inputs before {'copies to the device' if overview.steps is None else 'the first launch of a step'}",
-    )

@@ -47,7 +47,7 @@ class _Group(NamedTuple):
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What all collectives together hold the devices, None where it is not worth a line."""
+    """Advice on the exposed time of all collectives together, None if it is not worth a line."""
     records, division = overview.records, overview.division
     rows, which, collectives = of_records(records)
     alone = np.array([one.group_size == 1 or not one.meets for one in collectives] + [False], np.bool_)
@@ -62,9 +62,12 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     groups = _groups(collectives, which, records["dur_ns"][rows], held // division.count)
     listed = "; ".join(_text(group) for group in groups[:_SHOWN])
-    evidence = (
-        f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication is exposed (nothing is computed meanwhile): {listed}"
+    how_much = (
+        f"all communication ({human(time, 'ns')})"
+        if exposed == time
+        else (f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication")
     )
+    evidence = f"{how_much} runs while nothing computes: {listed}"
     evidence += _limit(overview, time - exposed, exposed, exposed - saves)
     return Advice(
         "exposed_communication", saves, exposed, evidence, _do(overview, rows, held, groups), places(overview, rows, held)
@@ -112,14 +115,19 @@ def _do(overview: Overview, rows: Ints, held_ns: Ints, groups: list[_Group]) -> 
     for group in groups:
         kinds[group.one.kind] = kinds.get(group.one.kind, 0) + group.exposed_ns
     most = max(kinds, key=lambda kind: kinds[kind])
-    around = _around(overview)
+    stacks = overview.records.stacks
+    texts = {text for stack in stacks for text in (*stack.ranges, *stack.layer, *stack.mod)}
+    around = {name for name in (_DDP, _FSDP) if any(name in text for text in texts)}  # wrappers of torch
     if most in ("all_gather", "reduce_scatter") or (_FSDP in around and most != "all_to_all"):
         return _DO["fsdp"]
     if most == "all_to_all":
         return _DO["all_to_all"]
     reduces = most == "all_reduce" or most.endswith("_kernel")
     trains = _DDP in around or _has(overview, "backward", "optimizer")
-    if reduces and (_in_layers(overview, rows, held_ns) or (not trains and _has(overview, "forward"))):
+    # Whether most of it is called by layers of the model, and not by what surrounds it.
+    own = np.array([bool(set(stack.layer) - set(stack.ranges)) for stack in stacks] + [False], np.bool_)
+    in_layers = 2 * held_ns[own[overview.records["scope"][rows]]].sum() > held_ns.sum()
+    if reduces and (in_layers or (not trains and _has(overview, "forward"))):
         return _DO["layers"]
     if not (reduces and trains):
         return _DO["other"]
@@ -130,19 +138,6 @@ def _do(overview: Overview, rows: Ints, held_ns: Ints, groups: list[_Group]) -> 
     return _DO["ddp"] + buffers
 
 
-def _in_layers(overview: Overview, rows: Ints, held_ns: Ints) -> bool:
-    """Whether most of it is called by layers of the model, and not by what surrounds it."""
-    stacks = overview.records.stacks
-    own = np.array([bool(set(stack.layer) - set(stack.ranges)) for stack in stacks] + [False], np.bool_)
-    return bool(2 * held_ns[own[overview.records["scope"][rows]]].sum() > held_ns.sum())
-
-
 def _has(overview: Overview, *phases: str) -> bool:
     """Whether one of these phases is known in the window."""
     return bool(np.isin(overview.records["phase"][overview.inside], [PHASES.index(phase) for phase in phases]).any())
-
-
-def _around(overview: Overview) -> set[str]:
-    """Which wrappers of torch show in the ranges of the records."""
-    texts = {text for stack in overview.records.stacks for text in (*stack.ranges, *stack.layer, *stack.mod)}
-    return {name for name in (_DDP, _FSDP) if any(name in text for text in texts)}

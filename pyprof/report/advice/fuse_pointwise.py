@@ -7,19 +7,16 @@ keeps quiet of products, of kernels that are fused already and of optimizers, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, joined, piece_rows, pieces, taken
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.types import Bools, Floats, Integers, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.pointwise import Kernels, kernels_of
+from pyprof.report.advice.pointwise import WindowKernels, kernels_of
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -39,8 +36,8 @@ _OPS = (
 )
 
 
-class _Runs(NamedTuple):
-    """Rows of `Kernels` that are in a run of several, the run of each, and the share of its time that fusing saves."""
+class _Fusable(NamedTuple):
+    """Rows of `WindowKernels` that are in a run of several, the run of each, and the share of its time that fusing saves."""
 
     at: Ints
     run: Ints
@@ -48,18 +45,18 @@ class _Runs(NamedTuple):
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What fusing saves at most, None where it is not worth it."""
+    """Advice on chains worth fusing, None if they save too little."""
     kernels = kernels_of(overview)
     runs = _runs(kernels, overview)
-    rows = taken(kernels.row, runs.at)
-    wish = computed(len(rows), np.float64, lambda part: runs.share[part] * budget.left_ns(rows[part]))
-    granted = budget.take(rows, wish)
+    rows = kernels.row[runs.at]
+    granted = budget.take(rows, runs.share * budget.left_ns(rows))
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves, _LEAST):
         return None
-    gains = rows_where(len(rows), lambda part: granted[part] > 0)
-    runs, rows, granted = _Runs(*(taken(column, gains) for column in runs)), taken(rows, gains), taken(granted, gains)
-    time = budget.wall_ns(taken(overview.division.held_ns, rows))
+    gains = granted > 0
+    runs = _Fusable(runs.at[gains], runs.run[gains], runs.share[gains])
+    rows, granted = rows[gains], granted[gains]
+    time = budget.wall_ns(overview.division.held_ns[rows])
     gives = summed(runs.run, granted, int(runs.run.max()) + 1)
     words, often = _most_of(kernels, runs, gives)
     where = places(overview, rows, granted)
@@ -70,59 +67,59 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         f"{human(saves, 'ns')} of it for reads and writes between them: {often} x {shown}{ops}"
     )
     known = _known(kernels, runs, gives)
-    whole = _LEFT_OUT if _compiled(overview) else "torch.compile(model)"
+    frame, costs = overview.frame, overview.frame.of_classes.costs
+    inductor = np.array([kernel.family.startswith("inductor") for kernel in costs.kernels] + [False], np.bool_)[costs.kernel]
+    whole = _LEFT_OUT if overview.inside[frame.classes.rows(inductor)].any() else "torch.compile(model)"
     do = whole + (f", or {' and '.join(known)} in place of their parts" if known else "")
     return Advice("fuse_pointwise", saves, time, evidence, do, where)
 
 
-def _compiled(overview: Overview) -> bool:
-    """Whether kernels of the window are TorchInductor's."""
-    costs = overview.frame.of_classes.costs
-    ours = np.array([kernel.family.startswith("inductor") for kernel in costs.kernels] + [False], np.bool_)[costs.kernel]
-    return bool(overview.inside[overview.frame.classes.rows(ours)].any())
-
-
-def _runs(kernels: Kernels, overview: Overview) -> _Runs:
-    """Runs of neighbours on a stream, and what their kernels read and write between them; some runs at a time."""
-    phase, listed = overview.frame.classes.records["phase"], _of_a_list(kernels, overview)
-    able = kernels.fusable & (phase != PHASES.index("optimizer"))
-    at = rows_where(len(kernels.row), lambda part: able.take(kernels.code[part]) & ~listed(part))
-
-    def begins(part: slice) -> Bools:
-        mine = at[max(part.start - 1, 0) : part.stop]
-        stream, of_phase = kernels.stream[mine], phase.take(kernels.code[mine])
-        new = (np.diff(mine) > 1) | (stream[1:] != stream[:-1]) | (of_phase[1:] != of_phase[:-1])
-        return new if part.start else np.append(True, new)
-
-    first = np.append(rows_where(len(at), begins), len(at))  # of each run its first place, and the end
-    found = [_Runs(at[:0], at[:0], np.empty(0))]
-    run = 0
-    while run < len(first) - 1:
-        until = max(int(np.searchsorted(first, first[run] + piece_rows(), "right")) - 1, run + 1)
-        mine, sizes = at[first[run] : first[until]], np.diff(first[run : until + 1])
-        found.append(_gains(kernels, overview, mine, np.repeat(np.arange(run, until, dtype=at.dtype), sizes)))
-        run = until
-    return _Runs(*(joined([one[column] for one in found]) for column in range(3)))
-
-
-def _gains(kernels: Kernels, overview: Overview, at: Ints, run: Ints) -> _Runs:
-    """Of whole runs those that fusing saves time of. at: their rows of `Kernels`; run: the number of each one's run."""
-    elements, own = kernels.elements.take(kernels.code[at]), run - run[0]
-    largest = np.zeros(int(own[-1]) + 1, np.int64)
-    np.maximum.at(largest, own, elements)
+def _runs(kernels: WindowKernels, overview: Overview) -> _Fusable:
+    """Runs of neighbours on a stream that fusing saves time of, and the share of its time that each kernel's reads and writes
+    between them take."""
+    alike = overview.frame.classes.records
+    able = (kernels.fusable & (alike["phase"] != PHASES.index("optimizer")))[kernels.code]
+    able &= ~_of_a_list(alike["name"][kernels.code], kernels.stream)
+    at = np.flatnonzero(able)
+    if not len(at):
+        return _Fusable(at, at, np.empty(0))
+    stream, phase = kernels.stream[at], alike["phase"][kernels.code[at]]
+    begins = (np.diff(at) > 1) | (stream[1:] != stream[:-1]) | (phase[1:] != phase[:-1])
+    run = np.cumsum(np.append(False, begins))
+    elements = kernels.elements[kernels.code[at]]
+    largest = np.zeros(int(run[-1]) + 1, np.int64)
+    np.maximum.at(largest, run, elements)
     size = _filled(elements, run)
-    big = (size < 0) | (size * _SMALL >= largest[own])
+    big = (size < 0) | (size * _SMALL >= largest[run])
     whole, run_of, size_of = at[big], run[big], size[big]
-    same = (run_of[1:] == run_of[:-1]) & ((np.minimum(size_of[1:], size_of[:-1]) < 0) | _alike(size_of[1:], size_of[:-1]))
-    linked = _joined(kernels, whole, same & ~_of_one_op(kernels, whole, overview))
+    low, high = np.minimum(size_of[1:], size_of[:-1]), np.maximum(size_of[1:], size_of[:-1])
+    linked = (run_of[1:] == run_of[:-1]) & ((low < 0) | (high <= _ALIKE * low)) & ~_of_one_op(kernels, whole, overview)
+    # A concatenation that is not between two kernels of like size, as in rotary embeddings, is in no chain.
+    cat = np.isin(kernels.word, [code for code, word in enumerate(kernels.words) if word == "cat"])[kernels.code[whole]]
+    alone = cat & ~(np.append(False, linked) & np.append(linked, False))
+    linked &= ~alone[1:] & ~alone[:-1]
+    # The share of each kernel's bytes that its neighbours in the run wrote or will read.
+    reduces, code = kernels.reduces, kernels.code[whole]
+    one = 1.0 / np.maximum(kernels.inputs + ~reduces, 1)
+    reads: Floats = np.where(kernels.inputs > 0, one, 0.0)[code] * np.append(False, linked)
+    reads += np.where(reduces, 0.0, one)[code] * np.append(linked, False)
     share = np.zeros(len(at))
-    share[big] = _between(kernels, whole, linked)
+    share[big] = reads
     # Scalars and statistics between two kernels of a run are worked out within it.
     small, before = np.flatnonzero(~big), np.searchsorted(np.flatnonzero(big), np.flatnonzero(~big)) - 1
     inside = (before >= 0) & np.append(linked, False)[before]
     share[small[inside]] = 1.0
     gains = share > 0
-    return _Runs(at[gains], run[gains], share[gains])
+    return _Fusable(at[gains], run[gains], share[gains])
+
+
+def _of_a_list(name: Integers, stream: Integers) -> Bools:
+    """Which are one of three or more of the same kernel in a row: they go over the tensors of a list and are no chain."""
+    same = (name[1:] == name[:-1]) & (stream[1:] == stream[:-1])
+    third, result = same[1:] & same[:-1], np.zeros(len(name), np.bool_)
+    for first in range(3):
+        result[first : first + len(third)] |= third
+    return result
 
 
 def _filled(elements: Ints, run: Ints) -> Ints:
@@ -136,40 +133,10 @@ def _filled(elements: Ints, run: Ints) -> Ints:
     return elements
 
 
-def _alike(one: Ints, other: Ints) -> Bools:
-    low, high = np.minimum(one, other), np.maximum(one, other)
-    return np.asarray(high <= _ALIKE * low)
-
-
-def _of_a_list(kernels: Kernels, overview: Overview) -> Callable[[slice], Bools]:
-    """Which of some are one of three or more of the same kernel in a row: tensors of a list one after another, and no chain."""
-    name = overview.frame.classes.records["name"]
-
-    def listed(part: slice) -> Bools:
-        first = max(part.start - 2, 0)
-        near = slice(first, part.stop + 2)
-        own, stream = name.take(kernels.code[near]), kernels.stream[near]
-        # Whether each is as the one before it, from two before the first to two after the last.
-        same = np.zeros(part.stop - part.start + 4, np.bool_)
-        begin = first - part.start + 3
-        same[begin : begin + len(own) - 1] = (own[1:] == own[:-1]) & (stream[1:] == stream[:-1])
-        both = same[1:] & same[:-1]  # the third of three
-        return np.asarray(both[1:-2] | both[2:-1] | both[3:])
-
-    return listed
-
-
-def _joined(kernels: Kernels, at: Ints, linked: Bools) -> Bools:
-    """The links without those of a concatenation that is not between two kernels of like size, as in rotary embeddings."""
-    cat = np.isin(kernels.word, [code for code, word in enumerate(kernels.words) if word == "cat"]).take(kernels.code[at])
-    alone = cat & ~(np.append(False, linked) & np.append(linked, False))
-    return np.asarray(linked & ~alone[1:] & ~alone[:-1])
-
-
-def _of_one_op(kernels: Kernels, at: Ints, overview: Overview) -> Bools:
+def _of_one_op(kernels: WindowKernels, at: Ints, overview: Overview) -> Bools:
     """Between which neighbours a norm or a softmax goes on, which its library made of several kernels for a reason."""
     code, inner = kernels.code[at], overview.frame.classes.records["inner"]
-    whole, of_inner = kernels.whole.take(code), inner.take(code)
+    whole, of_inner = kernels.whole[code], inner[code]
     first = np.flatnonzero(whole[1:] & whole[:-1] & (of_inner[1:] == of_inner[:-1]))
     one, other = (overview.records["instance"][kernels.row[at[places]]] for places in (first, first + 1))
     same = np.zeros(max(len(at) - 1, 0), np.bool_)
@@ -177,16 +144,7 @@ def _of_one_op(kernels: Kernels, at: Ints, overview: Overview) -> Bools:
     return same
 
 
-def _between(kernels: Kernels, at: Ints, linked: Bools) -> Floats:
-    """The share of each kernel's bytes that its neighbours in the run wrote or will read."""
-    inputs, reduces, code = kernels.inputs, kernels.reduces, kernels.code[at]
-    one = 1.0 / np.maximum(inputs + ~reduces, 1)
-    reads: Floats = np.where(inputs > 0, one, 0.0).take(code) * np.append(False, linked)
-    reads += np.where(reduces, 0.0, one).take(code) * np.append(linked, False)
-    return reads
-
-
-def _known(kernels: Kernels, runs: _Runs, gives: Ints) -> list[str]:
+def _known(kernels: WindowKernels, runs: _Fusable, gives: Ints) -> list[str]:
     """Ops of torch that do what those runs do that give most."""
     fewest = max(len(gives) - _LOOKED_AT, 0)
     enough = np.flatnonzero(gives >= np.partition(gives, fewest)[fewest])
@@ -197,18 +155,13 @@ def _known(kernels: Kernels, runs: _Runs, gives: Ints) -> list[str]:
     return [op for parts, op in _OPS if any(parts <= words for words in done)]
 
 
-def _most_of(kernels: Kernels, runs: _Runs, gives: Ints) -> tuple[list[str], int]:
-    """What the runs of one pattern do of which all together give most, and how many these are."""
-    first, pattern = np.flatnonzero(np.diff(runs.run, prepend=-1)), np.zeros(len(gives), np.int64)
-    begin = np.zeros(len(gives), first.dtype)
+def _most_of(kernels: WindowKernels, runs: _Fusable, gives: Ints) -> tuple[list[str], int]:
+    """The pattern (a list of words) whose chains save most together, and how many chains have it."""
+    first, begin = np.flatnonzero(np.diff(runs.run, prepend=-1)), np.zeros(len(gives), np.int64)
     begin[runs.run[first]] = first
-    for part in pieces(len(runs.run)):
-        run = runs.run[part]
-        step = np.arange(part.start, part.stop) - begin[run]
-        mixed = (
-            (kernels.word.take(kernels.code[runs.at[part]]) + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
-        )
-        pattern += np.bincount(run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
+    step = np.arange(len(runs.run)) - begin[runs.run]
+    mixed = (kernels.word[kernels.code[runs.at]] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
+    pattern = np.bincount(runs.run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
     code = distinct_rows(pattern, np.bincount(runs.run, minlength=len(gives))).inverse
     heaviest = np.argmax(summed(code, gives, int(code.max()) + 1))
     mine = np.flatnonzero(code == heaviest)

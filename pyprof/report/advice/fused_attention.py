@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_values, narrowest
+from pyprof.arrays.columns import among, distinct_values
 from pyprof.arrays.intervals import order_of
-from pyprof.arrays.spool import computed, full, kept, running_count, taken
 from pyprof.arrays.types import Bools, Ints
-from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
@@ -69,7 +67,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     whole = np.concatenate([rows, theirs])
     time, found = budget.wall_ns(held[whole]), places(overview, whole, held[whole])
     between, multiply = (human(budget.wall_ns(held[some]), "ns") for some in (rows, theirs))
-    evidence = f"{len(rows)} kernels on attention's scores take {between}, the {len(theirs)} products around them {multiply}"
+    evidence = (
+        f"attention is not fused: {len(rows)} kernels on its scores take {between}, its {len(theirs)} products {multiply}"
+    )
     do = _FELL_BACK if found[0].op is not None and "scaled_dot_product" in found[0].op else _CALL
     return Advice("fused_attention", saves, time, f"{evidence}: {named(found)}", do, found)
 
@@ -108,24 +108,14 @@ def _on_scores(overview: Overview) -> tuple[list[int], list[int]]:
     calls: dict[tuple[int, int, int], list[int]] = {}
     confirmed = set()
     for code, call in enumerate(overview.records.calls):
-        size = _largest(call)
-        if size is not None and (key := by_size.get(size)) is not None:
+        # The largest tensor of an op that multiplies nothing.
+        shapes = [] if call.op in _BATCHED else [one for one in call.tensors if len(one.shape) >= 3]
+        tensor = max(shapes, key=lambda one: one.numel, default=None)
+        if tensor is not None and (key := by_size.get((tensor.numel, tensor.shape[-1]))) is not None:
             calls.setdefault(key, []).append(code)
-            if _is_softmax(call.op):
+            if _SOFTMAX.search(call.op) and not _LOSS.search(call.op):
                 confirmed.add(key)
     return [code for key in confirmed for code in calls[key]], [code for key in confirmed for code in problems[key]]
-
-
-def _is_softmax(op: str) -> bool:
-    return _SOFTMAX.search(op) is not None and _LOSS.search(op) is None
-
-
-def _largest(call: OpCall) -> tuple[int, int] | None:
-    """Elements and last side of the largest tensor of an op that multiplies nothing; None for those that do."""
-    if call.op in _BATCHED:
-        return None
-    tensor = max((one for one in call.tensors if len(one.shape) >= 3), key=lambda one: one.numel, default=None)
-    return None if tensor is None else (tensor.numel, tensor.shape[-1])
 
 
 # ---------------------------------------------------------------------- without shapes
@@ -133,19 +123,21 @@ def _largest(call: OpCall) -> tuple[int, int] | None:
 
 def _by_neighbours(overview: Overview, products: Products) -> _Found:
     """Kernels between two neighbouring products of a batch, a softmax among them, where no problem is known."""
-    if not len(_unknown(overview, products)):
+    costs, alike = overview.frame.costs, overview.frame.classes.records
+    # Of a batch of matrices by their op, or without one by their grid.
+    may = _batched(overview) | ((alike["call"] < 0) & (alike["grid_z"] > 1))
+    if (costs.of("problem", products.of(may & (products.of_kernel("kind") == "gemm")).rows) >= 0).all():
         return _NOTHING
-    order, boundary = _in_order(overview, products.of(products.there).rows)
-    ends = narrowest(np.flatnonzero(boundary))
+    order, is_product = _in_order(overview, products.of(products.there).rows)
+    ends = np.flatnonzero(is_product)
     first, last = ends[:-1], ends[1:]
-    if not len(first):
-        return _NOTHING
-    same = _same_batch(overview, products, order[first], order[last])
-    marks = _marks(overview)
-    softmax, loss, exp, reduce = (_within(taken(mark, order), first, last) for mark in marks)
-    chosen = np.flatnonzero(
-        same & _one_stream(overview, order[first], order[last]) & ((softmax > 0) | (exp > 0) & (reduce > 1)) & (loss == 0)
-    )
+    begin, end = order[first], order[last]
+    same = _same_batch(overview, products, begin, end)
+    for column in ("pid", "device", "stream"):
+        values = overview.records[column]
+        same &= values[begin] == values[end]
+    softmax, loss, exp, reduce = (_between(mark[order], first, last) for mark in _marks(overview))
+    chosen = np.flatnonzero(same & ((softmax > 0) | (exp > 0) & (reduce > 1)) & (loss == 0))
     if not len(chosen):
         return _NOTHING
     held, rows = overview.division.held_ns, []
@@ -158,39 +150,16 @@ def _by_neighbours(overview: Overview, products: Products) -> _Found:
     return _Found(distinct_values(np.concatenate(rows)), theirs, (time - time.min(axis=0)).ravel()[at])
 
 
-def _unknown(overview: Overview, products: Products) -> Ints:
-    """Products whose matrices are not known, and that may be of a batch of these by their op, or without one by their grid."""
-    alike = overview.frame.classes.records
-    by_grid = (alike["call"] < 0) & (alike["grid_z"] > 1)
-    rows = products.of((_batched(overview) | by_grid) & (products.of_kernel("kind") == "gemm")).rows
-    return rows[overview.frame.costs.of("problem", rows) < 0]
-
-
 def _in_order(overview: Overview, products: Ints) -> tuple[Ints, Bools]:
     """Kernels of the window in order of their streams, and which of them are products."""
-    records, inside = overview.records, overview.inside
-    kind, phase = records["kind"], records["phase"]
-
-    def chosen(part: slice) -> Bools:
-        found: Bools = (kind[part] == ActivityKind.KERNEL) & (phase[part] != PHASES.index("communication"))
-        return found & inside[part]
-
-    rows = kept(narrowest(np.flatnonzero(computed(len(records), np.bool_, chosen))))
-    keys = (taken(records[name], rows) for name in ("pid", "device", "stream", "start_ns"))
-    order = rows if (found := order_of(*keys)) is None else taken(rows, found)
-    there = full(len(records), False, np.bool_)
+    records = overview.records
+    talks = records["phase"] == PHASES.index("communication")
+    rows = np.flatnonzero(overview.inside & (records["kind"] == ActivityKind.KERNEL) & ~talks)
+    order = order_of(*(records[name][rows] for name in ("pid", "device", "stream", "start_ns")))
+    rows = rows if order is None else rows[order]
+    there = np.zeros(len(records), np.bool_)
     there[products] = True
-    return order, taken(there, order)
-
-
-def _one_stream(overview: Overview, first: Ints, last: Ints) -> Bools:
-    columns = [overview.records[name] for name in ("pid", "device", "stream")]
-
-    def same(part: slice) -> Bools:
-        found: Bools = np.all([values[first[part]] == values[last[part]] for values in columns], axis=0)
-        return found
-
-    return computed(len(first), np.bool_, same)
+    return rows, there[rows]
 
 
 def _same_batch(overview: Overview, products: Products, first: Ints, last: Ints) -> Bools:
@@ -207,21 +176,19 @@ def _same_batch(overview: Overview, products: Products, first: Ints, last: Ints)
 
 
 def _marks(overview: Overview) -> tuple[Bools, Bools, Bools, Bools]:
-    """Of each record whether its op or kernel is a softmax, is of a loss, takes exponentials, reduces."""
+    """Four masks over records: softmax, loss, exponential, reduction, by name of op or kernel."""
     records = overview.records
     name = overview.frame.of_name(str)
 
     def of(pattern: re.Pattern[str]) -> Bools:
         by_name = np.array([pattern.search(text) is not None for text in name.pool] + [False])
         by_op = np.array([pattern.search(call.op) is not None for call in records.calls] + [False])
-        call = records["call"]
-        return computed(len(call), np.bool_, lambda part: by_name[name.codes[part]] | by_op[call[part]])
+        return np.asarray(by_name[name.codes] | by_op[records["call"]])
 
     return of(_SOFTMAX), of(_LOSS), of(_EXP), of(_REDUCE)
 
 
-def _within(mark: Bools, first: Ints, last: Ints) -> Ints:
-    """How many are marked between each two places."""
-    count = running_count(mark)  # up to each place: the last is no kernel between, nor is the first
-    inside: Ints = count[last] - mark[last] - count[first]
-    return inside
+def _between(mark: Bools, first: Ints, last: Ints) -> Ints:
+    """How many are marked between each two places, these left out."""
+    upto = np.cumsum(mark)
+    return np.asarray(upto[last] - mark[last] - upto[first])

@@ -14,8 +14,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import taken
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Ints
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
@@ -31,6 +30,7 @@ _TENSORS = {"adam": 7, "lamb": 7, "adagrad": 5, "rmsprop": 5, "sgd": 5}
 _USUAL = 5
 _OP_TENSORS = 4  # of addcdiv_, which reads three and writes one; other ops of a step move less
 _BY_TORCH = ("adam", "sgd")  # which take fused=True on a GPU
+_COMPILED = "torch.compile(optimizer.step), or fused=True of torch.optim's Adam, AdamW and SGD"
 
 
 class _Pass(NamedTuple):
@@ -42,21 +42,22 @@ class _Pass(NamedTuple):
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What one pass over the parameters saves at most, None where it is not worth it."""
+    """Advice on a fused optimizer step, None if it saves too little."""
     records, frame = overview.records, overview.frame
     named_fused, alike = frame.of_classes.of_name(str), frame.classes.records
     fused = np.array([re.search(_FUSED, name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
     kernel = (alike["kind"] == ActivityKind.KERNEL) & (alike["phase"] == PHASES.index("optimizer"))
     stepping = frame.classes.rows(kernel & ~fused)
-    stepping = stepping[taken(overview.inside, stepping)]
-    name = _optimizer(overview)
+    stepping = stepping[overview.inside[stepping]]
+    names = [] if overview.host is None else overview.host.optimizers
+    name = names[0] if len(names) == 1 else "the optimizer"
     tensors = _TENSORS.get(next((part for part in _TENSORS if part in name.lower()), ""), _USUAL)
     rows, wish = np.empty(0, np.int64), np.empty(0)
     for device in range(overview.division.count):
-        mine = stepping[taken(overview.division.device, stepping) == device]
+        mine = stepping[overview.division.device[stepping] == device]
         if len(mine) < _FEW:
             continue
-        time = int(taken(records["dur_ns"], mine).sum())
+        time = int(records["dur_ns"][mine].sum())
         least = _least_ns(overview, mine, tensors)
         rows = np.append(rows, mine)
         wish = np.append(wish, budget.left_ns(mine) * max(1 - least / max(time, 1), 0))
@@ -64,44 +65,29 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     granted = budget.take(rows, wish)
     gaps, idle = overview.idle.rows_of("launch")
-    own = budget.free_gaps[gaps] & _before_each(overview, rows, gaps)
+    # Those before kernels that go over one parameter each: a pass has few launches, as those of lists have.
+    lists = np.array(["multi_tensor" in text for text in named_fused.pool] + [False], np.bool_)[named_fused.codes]
+    each = rows[~lists[frame.classes.code[rows]]]
+    own = budget.free_gaps[gaps] & np.isin(overview.division.gaps.after[gaps], each)
     gaps, idle = gaps[own], idle[own]
     saves, waits = budget.wall_ns(granted) + budget.wall_ns(idle), budget.wall_ns(idle)
     if not is_worth(overview, saves):
         return None
     budget.free_gaps[gaps] = False
     budget.drop_launches(rows)
-    held_ns = taken(overview.division.held_ns, rows)
+    held_ns = overview.division.held_ns[rows]
     held, where = budget.wall_ns(held_ns), places(overview, rows, held_ns)
     ops = f": {named(where)}" if where[0].op else ""
     waiting = f" and the device waits {human(waits, 'ns')} for their launches" if waits else ""
     passing = f"one pass over the parameters {human(held + waits - saves, 'ns')}"
     evidence = f"{len(rows):,} kernels of {name} take {human(held, 'ns')}{waiting}, {passing}{ops}"
-    return Advice("fused_optimizer", saves, held + waits, evidence, _do(name), where)
-
-
-def _before_each(overview: Overview, rows: Ints, gaps: Ints) -> Bools:
-    """Which of some gaps are before these of the kernels that go over one parameter each: a pass has few launches, as those of
-    lists have."""
-    texts, code = overview.frame.of_classes.of_name(str), overview.frame.classes.code[rows]
-    lists = np.array(["multi_tensor" in text for text in texts.pool] + [False], np.bool_)[texts.codes[code]]
-    return np.isin(overview.division.gaps.after[gaps], rows[~lists])
-
-
-def _optimizer(overview: Overview) -> str:
-    """The optimizer's class, "the optimizer" where no range names it."""
-    names = [] if overview.host is None else overview.host.optimizers
-    return names[0] if len(names) == 1 else "the optimizer"
-
-
-def _do(name: str) -> str:
-    if any(part in name.lower() for part in _BY_TORCH):
-        return f"{name}(..., fused=True)"
-    return "torch.compile(optimizer.step), or fused=True of torch.optim's Adam, AdamW and SGD"
+    by_torch = any(part in name.lower() for part in _BY_TORCH)
+    do = f"{name}(..., fused=True)" if by_torch else _COMPILED
+    return Advice("fused_optimizer", saves, held + waits, evidence, do, where)
 
 
 def _least_ns(overview: Overview, rows: Ints, tensors: int) -> float:
-    """What one pass over the parameters takes for all steps of the window."""
+    """Least time of one pass over the parameters in each step of the window, ns in all."""
     gpu = int(overview.records["gpu"][rows[0]])
     devices = overview.frame.gpus
     bandwidth = devices[gpu][0].dram_bytes_per_s if 0 <= gpu < len(devices) else None
@@ -115,7 +101,7 @@ def _pass(overview: Overview, rows: Ints) -> _Pass:
     """Each parameter is what ops change that are called equally often: of those with tensors of one size the median op's calls
     are the parameters of this size, since some ops change a parameter or a state twice in a step."""
     records = overview.records
-    own, call, name, instance, dur_ns = (taken(records[one], rows) for one in ("own", "call", "name", "instance", "dur_ns"))
+    own, call, name, instance, dur_ns = (records[one][rows] for one in ("own", "call", "name", "instance", "dur_ns"))
     (calls, names), _, code = distinct_rows(np.where(own >= 0, own, call), name)
     instance = np.where(instance >= 0, instance, -1 - np.arange(len(rows)))
     often = np.bincount(distinct_rows(code, instance).columns[0], minlength=len(calls))
@@ -126,17 +112,13 @@ def _pass(overview: Overview, rows: Ints) -> _Pass:
         one = records.calls[about] if about >= 0 else None
         op = one.op if one is not None else function(records.strings[text]) or "?"
         spent[op] = spent.get(op, 0) + int(time[at])
-        if one is not None and (first := _changed(one)):
+        if one is None or (one.flat and one.op.startswith("_foreach")):  # whose lists are not told from their elements
+            continue
+        # The tensors that it changes: its first argument, or of a _foreach_ op all of its first list.
+        if first := tuple(TensorSpec(t.shape, t.dtype) for t in OpCall("", "", one.args[:1]).tensors):
             counts = changed.setdefault(first, {})
             counts[op] = counts.get(op, 0) + int(often[at])
     nbytes = 0
     for tensors, counts in changed.items():
         nbytes += sum(tensor.nbytes or 0 for tensor in tensors) * sorted(counts.values())[(len(counts) - 1) // 2]
     return _Pass(nbytes, max(spent.values()))
-
-
-def _changed(call: OpCall) -> tuple[TensorSpec, ...]:
-    """The tensors that a call changes: its first argument, or of a _foreach_ op all of its first list."""
-    if call.flat and call.op.startswith("_foreach"):
-        return ()  # its lists are not distinguished from their elements
-    return tuple(TensorSpec(t.shape, t.dtype) for t in OpCall("", "", call.args[:1]).tensors)

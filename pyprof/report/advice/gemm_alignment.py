@@ -71,7 +71,7 @@ class _Padded(NamedTuple):
 
 
 def _padded(overview: Overview, rows: Ints, whole: Ints) -> _Padded:
-    """What padding to whole loads changes of these products."""
+    """Growth, sizes and results of these products when padded to whole loads."""
     records = overview.records
     distinct, _, inverse = distinct_rows(records["call"][rows], whole)
     growth, texts, results = np.zeros(distinct.shape[1]), [""] * distinct.shape[1], set[tuple[int, int]]()
@@ -92,14 +92,14 @@ def _padded(overview: Overview, rows: Ints, whole: Ints) -> _Padded:
 def _on_results(overview: Overview, results: set[tuple[int, int]]) -> Ints:
     """The kernels, products aside, of ops on a matrix of one of these sizes whose bytes are known."""
     records, costs = overview.records, overview.frame.costs
-    calls = [not formulas.matmul_class(call.name) and _has(call, results) for call in records.calls]
+    calls = [
+        not formulas.matmul_class(call.name)
+        and any(tensor.shape and (tensor.numel, tensor.shape[-1]) in results for tensor in call.tensors)
+        for call in records.calls
+    ]
     classes, on = overview.frame.classes, np.array([*calls, False], np.bool_)
     rows = classes.rows(on[classes.records["call"]] & (classes.records["kind"] == ActivityKind.KERNEL))
     return rows[overview.inside[rows] & (costs.of("bytes", rows) > 0)]
-
-
-def _has(call: OpCall, results: set[tuple[int, int]]) -> bool:
-    return any(tensor.shape and (tensor.numel, tensor.shape[-1]) in results for tensor in call.tensors)
 
 
 def _least_ns(overview: Overview, rows: Ints) -> Floats:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from pyprof.arrays.spool import computed
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.capture_facts import kernels, replayed, share, time_ns, without_op
+from pyprof.report.advice.base import Advice, Budget, kernels, replayed, share
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of kernel time
@@ -22,16 +18,16 @@ _RECORDING = {
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where graphs hide what they run."""
     rows = kernels(overview)
-    kind = overview.records["kind"]
-    whole = computed(len(rows), np.bool_, lambda part: kind[rows[part]] == ActivityKind.GRAPH)
+    records, time_ns = overview.records, overview.records["dur_ns"][rows]
+    whole = records["kind"][rows] == ActivityKind.GRAPH
     if (part := share(overview, rows, whole)) >= _LEAST:
         evidence = f"{part:.0%} of the kernel time is in {int(whole.sum()):,} replays of graphs recorded as wholes"
-        return Advice("graph_nodes", None, time_ns(overview, rows, whole), evidence, _NODES)
+        return Advice("graph_nodes", None, int(time_ns[whole].sum()), evidence, _NODES)
     if overview.host is None:
         return None
-    unknown = replayed(overview, rows) & without_op(overview, rows)
+    unknown = replayed(overview, rows) & (records["call"][rows] < 0)
     if (part := share(overview, rows, unknown)) < _LEAST:
         return None
     evidence = f"{int(unknown.sum()):,} kernels, {part:.0%} of the kernel time, ran in graphs, and nothing says of which ops"
-    do = _RECORDING["kineto" if overview.records.source == "kineto" else "nsys"]
-    return Advice("graph_nodes", None, time_ns(overview, rows, unknown), evidence, do)
+    do = _RECORDING["kineto" if records.source == "kineto" else "nsys"]
+    return Advice("graph_nodes", None, int(time_ns[unknown].sum()), evidence, do)

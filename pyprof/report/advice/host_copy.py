@@ -32,7 +32,7 @@ _INPUTS = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=Tr
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What these copies hold the devices, None where they are inputs, or not worth a line."""
+    """Advice on copies that the devices wait for, None if they are quick inputs or not worth a line."""
     records, division = overview.records, overview.division
     kind = records["copykind"]
     large = overview.inside & (records["kind"] == ActivityKind.MEMCPY) & (records["bytes"] >= _LEAST_BYTES)
@@ -47,7 +47,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         back = _held_ns(division, travelling[kind[travelling] == _TO_HOST]) * 2 > _held_ns(division, travelling)
         do = _RESULTS if back else _TRAVEL
         return _advice(overview, budget, travelling, "travel between host and device", do)
-    pageable = rows[inputs & _pageable(overview, rows)]
+    texts = overview.frame.of_name(str)
+    named_so = np.array(["Pageable" in text for text in texts.pool] + [False], np.bool_)
+    pageable = rows[inputs & named_so[texts.codes[rows]]]
     if _held_ns(division, pageable) >= _LONG * wall:
         return _advice(overview, budget, pageable, "bring inputs from pageable memory", _INPUTS)
     if marked and _held_ns(division, rows[inputs]) >= _EXPOSED * wall:
@@ -73,13 +75,6 @@ def _advice(overview: Overview, budget: Budget, rows: Ints, what: str, do: str) 
     size = human(moved / len(steps) if steps is not None and often else moved, "B")
     evidence = f"{len(rows)} copies {what}: {size}{often}, at {rate}, while nothing else runs for {human(saves, 'ns')}"
     return Advice("host_copy", saves, saves, evidence, do, places(overview, rows, held))
-
-
-def _pageable(overview: Overview, rows: Ints) -> Bools:
-    """Which copies are said to be from or to pageable memory."""
-    texts = overview.frame.of_name(str)
-    pageable = np.array(["Pageable" in text for text in texts.pool] + [False], np.bool_)
-    return np.asarray(pageable[texts.codes[rows]])
 
 
 def _scattered(overview: Overview, rows: Ints) -> Bools:

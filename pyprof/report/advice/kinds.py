@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
-from pyprof.parse.records.records import COLUMNS
 from pyprof.report.advice import (
     backward_markers,
     channels_last,
@@ -72,14 +71,7 @@ def kinds_text() -> str:
 
 def advise(overview: Overview) -> list[Advice]:
     """All advice. What saves most comes first, what is about the capture itself last."""
-    # Each part reads what it needs: of many records columns that are kept take more memory than reading them again takes time.
-    release = partial(overview.records.release, *COLUMNS)
-    release()
-    budget, found = Budget(overview.division), []
-    for find in KINDS:
-        release()
-        if (one := find(overview, budget)) is not None:
-            found.append(one)
-    release()
+    budget = Budget(overview.division)
+    found = [one for find in KINDS if (one := find(overview, budget)) is not None]
     alone = [one for one in found if one.kind == _ALONE]
     return alone or sorted(found, key=lambda one: (one.saves_ns is None, -(one.saves_ns or 0), one.kind))

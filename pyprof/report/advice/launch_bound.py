@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, named, places
-from pyprof.report.advice.idle_time import counted, idle_time, ms
+from pyprof.report.advice.base import Advice, Budget, idle_time, ms, named, places
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.03  # of the wall time: with less the device is what the program waits for
@@ -28,8 +27,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     time = records["dur_ns"][launched]
     where = places(overview, after, idle.own_ns)
     evidence = (
-        f"{ms(idle.time_ns)} idle in {counted(len(idle.rows), 'gap')} before late launches, of {len(launched):,} activities of "
-        f"{np.median(time) / 1e3:.1f} us (median); most before {named(where)}"
+        f"the device idles {ms(idle.time_ns)} because {len(idle.rows):,} of {len(launched):,} activities were launched late "
+        f"(median activity {np.median(time) / 1e3:.1f} us); most before {named(where)}"
     )
     graphed = (records["kind"][launched] == ActivityKind.GRAPH) | (records["graph_node"][launched] >= 0)
     share = time[graphed].sum() / max(time.sum(), 1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.idle_time import counted, ms
+from pyprof.report.advice.base import Advice, Budget, counted, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time

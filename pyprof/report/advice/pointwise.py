@@ -14,8 +14,6 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import order_of
-from pyprof.arrays.joining import chosen
-from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
@@ -51,7 +49,7 @@ _WORDS = {"direct_copy": "copy", "bfloat16_copy": "copy", "float16_copy": "copy"
           "catarray": "cat", "bn_": "batch_norm", "batchnorm": "batch_norm", "cunn_softmax": "softmax"}  # fmt: skip
 
 
-class Kernels(NamedTuple):
+class WindowKernels(NamedTuple):
     """row: records of the activities of the window, memsets left out, in order of device, stream and begin; stream: number of
     the stream of each; code: its class. The others are of classes.
 
@@ -72,45 +70,39 @@ class Kernels(NamedTuple):
     words: list[str]
 
 
-def kernels_of(overview: Overview) -> Kernels:
-    """What is known of the activities of the window."""
+def kernels_of(overview: Overview) -> WindowKernels:
+    """The window's kernels in order of device and stream, with what they compute."""
     classes, costs, division = overview.frame.classes, overview.frame.of_classes.costs, overview.division
     alike = classes.records
-    counts = alike["kind"] != ActivityKind.MEMSET
-    row = chosen(division.row, lambda part: counts.take(classes.code[division.row[part]]))
+    row = division.row[(alike["kind"] != ActivityKind.MEMSET)[classes.code[division.row]]]
     number = distinct_rows(alike["pid"], alike["device"], alike["stream"]).inverse.astype(np.min_scalar_type(len(classes)))
-    stream, start = (
-        computed(len(row), number.dtype, lambda part: number.take(classes.code[row[part]])),
-        overview.records["start_ns"],
-    )
-    if (order := order_of(stream, taken(start, row))) is not None:
+    stream = number[classes.code[row]]
+    if (order := order_of(stream, overview.records["start_ns"][row])) is not None:
         row, stream = row[order], stream[order]
+    code, there = classes.code[row], np.zeros(len(classes), np.bool_)
+    there[code] = True
     backward = alike["phase"] == PHASES.index("backward")
     words: dict[str, int] = {}
     told = np.zeros((6, len(classes)), np.int64)
     columns = (alike["name"], alike["grid_x"], alike["block_x"], _described(overview), backward, costs.kernel)
-    code = computed(len(row), np.int32, lambda part: classes.code[row[part]])
-    there = np.zeros(len(classes), np.bool_)
-    for part in pieces(len(code)):
-        there[code[part]] = True
     alike_too = distinct_rows(*(column[there] for column in columns))
     for at, (named, blocks, threads, about, behind, kind) in enumerate(alike_too.columns.T.tolist()):
         text, family = overview.records.strings[named] if named >= 0 else "", costs.kernels[kind].family
         if family not in _FAMILIES or not _EAGER.search(text):
             continue
-        known = _by_shapes(overview.records.calls[about]) if about >= 0 else None
-        size = known or (_by_grid(text, blocks, threads), _inputs(text, family, bool(behind)))
+        call = overview.records.calls[about] if about >= 0 else None
+        size = _size(call, text, family, blocks, threads, bool(behind))
         said = words.setdefault(function(text) or family, len(words))
         told[:, at] = 1, *size, family == "reduce", family in _WHOLE, said
     of_class = np.zeros((6, len(classes)), np.int64)
     of_class[:, there] = told[:, alike_too.inverse]
     fusable, reduces, whole = (of_class[at] > 0 for at in (0, 3, 4))
-    return Kernels(kept(row), stream, code, fusable, of_class[1], of_class[2], reduces, whole, of_class[5], list(words))
+    return WindowKernels(row, stream, code, fusable, of_class[1], of_class[2], reduces, whole, of_class[5], list(words))
 
 
 @lru_cache(1 << 12)
 def function(kernel: str) -> str | None:
-    """What a pointwise kernel of torch computes, by its name: `mul`, `exp`, `copy`."""
+    """Word for the operation of one of torch's pointwise kernels, by its name: `mul`, `exp`, `copy`."""
     found = next((match for pattern in _FUNCTIONS if (match := pattern.search(kernel))), None)
     if found is None:
         return None
@@ -127,24 +119,20 @@ def _described(overview: Overview) -> Ints:
     return np.where(tensors[inner], inner, np.where(tensors[own], own, np.where(tensors[call], call, -1)))
 
 
-def _by_shapes(call: OpCall) -> tuple[int, int] | None:
-    sizes = [tensor.numel for tensor in call.tensors]
-    if call.op in ("copy_", "_foreach_copy_"):
+def _size(call: OpCall | None, kernel: str, family: str, blocks: int, threads: int, backward: bool) -> tuple[int, int]:
+    """(elements of the largest tensor, -1 unknown; how many about as large are read): by the shapes of the call that describes
+    it, else as far as the kernel's name and grid say."""
+    sizes = [] if call is None else [tensor.numel for tensor in call.tensors]
+    if call is not None and call.op in ("copy_", "_foreach_copy_"):
         sizes = sizes[:1]
-    largest = max(sizes)
-    return (largest, sum(2 * size >= largest for size in sizes)) if largest > 0 else None
-
-
-def _by_grid(kernel: str, blocks: int, threads: int) -> int:
-    if blocks < 1 or threads < 1:
-        return -1
-    if found := _PER_BLOCK.search(kernel):
-        return blocks * int(found[1]) * int(found[2])
-    return blocks * threads * _PER_THREAD if "ized_elementwise_kernel" in kernel or "unrolled_elementwise" in kernel else -1
-
-
-def _inputs(kernel: str, family: str, backward: bool) -> int:
-    """Large tensors that a kernel reads, as far as its name says: pointers of its own, the output's among them."""
-    if found := _POINTERS.search(kernel):
-        return int(found[1]) - 1
-    return 2 if backward and family in _WHOLE else 1
+    if (largest := max(sizes, default=0)) > 0:
+        return largest, sum(2 * size >= largest for size in sizes)
+    elements = -1
+    if blocks >= 1 and threads >= 1:
+        if found := _PER_BLOCK.search(kernel):
+            elements = blocks * int(found[1]) * int(found[2])
+        elif "ized_elementwise_kernel" in kernel or "unrolled_elementwise" in kernel:
+            elements = blocks * threads * _PER_THREAD
+    if found := _POINTERS.search(kernel):  # of its own, the output's among them
+        return elements, int(found[1]) - 1
+    return elements, 2 if backward and family in _WHOLE else 1

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.spool import taken
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import operand_tag
@@ -43,16 +42,12 @@ class Products:
         self.math = np.array([verdict.math for verdict in verdicts] + [""], np.str_)[code]
         self.used, self.off = (np.array([verdict.tc == tc for verdict in verdicts] + [False], np.bool_)[code] for tc in "10")
 
-    def of(self, which: Bools) -> Chosen:
+    def of(self, which: Bools) -> SomeProducts:
         """The products of the window that are of some of the classes."""
         rows = self._frame.classes.rows(which & self.there)
-        return self.at(rows[taken(self._overview.inside, rows)])
-
-    def at(self, rows: Ints) -> Chosen:
-        """Some products."""
-        costs, held = self._frame.costs, taken(self._overview.division.held_ns, rows).astype(np.int64)
-        code = taken(self._frame.classes.code, rows)
-        return Chosen(rows, code, held, costs.of("matmul_flops", rows), costs.of("bytes", rows), self.dram[code])
+        rows = rows[self._overview.inside[rows]]
+        costs, held, code = self._frame.costs, self._overview.division.held_ns[rows], self._frame.classes.code[rows]
+        return SomeProducts(rows, code, held, costs.of("matmul_flops", rows), costs.of("bytes", rows), self.dram[code])
 
     @cached_property
     def precision(self) -> npt.NDArray[np.str_]:
@@ -119,14 +114,16 @@ class Products:
     def reuse(self) -> Floats:
         """FLOPs of a product for each element that it reads, at most: of the tile in its name and its grid; NaN unknown."""
         name, records = self._frame.of_classes.of_name(str), self._records
-        tiles = np.array([_tile(text) for text in name.pool] + [_NO_TILE])[name.codes]
+        # Rows and columns that one block of its kernel makes.
+        named = [(float(match[1]), float(match[2])) if (match := _TILE.search(text)) else _NO_TILE for text in name.pool]
+        tiles = np.array([*named, _NO_TILE])[name.codes]
         tiles[self.of_kernel("kind") != "gemm"] = np.nan  # a convolution reads each element for several rows
         m, n = (tiles[:, at] * records[f"grid_{axis}"] for at, axis in enumerate("xy"))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(2 * m * n / (m + n))
 
 
-class Chosen(NamedTuple):
+class SomeProducts(NamedTuple):
     """Some products: the positions of their records, their classes, the time in which each holds its device, FLOPs and bytes
     (-1 unknown), the bandwidth of its device."""
 
@@ -143,19 +140,13 @@ class Chosen(NamedTuple):
         known: Bools = (self.flops > 0) & (self.bytes >= 0) & ~np.isnan(self.dram)
         return known
 
-    def take(self, which: Bools | Ints) -> Chosen:
+    def take(self, which: Bools | Ints) -> SomeProducts:
         """Some of them."""
         rows, code, held, flops, moved, dram = self
-        return Chosen(rows[which], code[which], held[which], flops[which], moved[which], dram[which])
+        return SomeProducts(rows[which], code[which], held[which], flops[which], moved[which], dram[which])
 
     def least_ns(self, peak: Floats, share: float = 1.0) -> Floats:
         """The least time at a peak of each class, each moving this share of its bytes; NaN where that is not known."""
         with np.errstate(divide="ignore", invalid="ignore"):
             roof = np.maximum(self.flops / peak[self.code], share * self.bytes / self.dram) * 1e9
         return np.where(self.shaped, np.maximum(roof, LEAST_KERNEL_NS), np.nan)
-
-
-def _tile(name: str) -> tuple[float, float]:
-    """Rows and columns of a product that one block of its kernel makes."""
-    match = _TILE.search(name)
-    return (float(match[1]), float(match[2])) if match else _NO_TILE

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.idle_time import counted, ms
+from pyprof.report.advice.base import Advice, Budget, counted, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of the wall time: idle because the host is late

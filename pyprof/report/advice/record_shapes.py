@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.capture_facts import kernels, replayed, share, without_op
+from pyprof.report.advice.base import Advice, Budget, kernels, replayed, share
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.3  # of kernel time
@@ -24,7 +23,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     if (part := share(overview, rows, silent)) >= _LEAST:
         evidence = f"the ops of {part:.0%} of the kernel time are known without shapes, so that their FLOPs and bytes are not"
         return Advice("record_shapes", None, None, evidence, _PROFILER if source == "kineto" else _EMIT)
-    bare = without_op(overview, rows) & ~replayed(overview, rows)
+    bare = (overview.records["call"][rows] < 0) & ~replayed(overview, rows)
     if (part := share(overview, rows, bare)) < 1 - _LEAST:
         return None
     evidence = f"no ops are recorded for {part:.0%} of the kernel time: only names and times of kernels speak"

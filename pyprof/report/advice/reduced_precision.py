@@ -14,7 +14,7 @@ from pyprof.arrays.columns import among, distinct_values
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import HALVES, Chosen, Products
+from pyprof.report.advice.products import HALVES, Products, SomeProducts
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -72,7 +72,7 @@ def _transforms(overview: Overview, products: Ints) -> Ints:
     return rows[overview.inside[rows]]
 
 
-def _time_ns(products: Products, some: Chosen, left: Ints, single: Floats, peak: Floats, share: float) -> Floats:
+def _time_ns(products: Products, some: SomeProducts, left: Ints, single: Floats, peak: Floats, share: float) -> Floats:
     """The time that some would take at a peak with this share of their bytes; left: what each takes without what others save;
     single: the peak in fp32."""
     vectors = among(products.of_kernel("family"), _THIN)
@@ -82,7 +82,7 @@ def _time_ns(products: Products, some: Chosen, left: Ints, single: Floats, peak:
     return np.where(some.shaped, some.least_ns(peak, share), left * np.minimum(ratio, 1)[some.code])
 
 
-def _evidence(overview: Overview, products: Products, able: Chosen, transforms: int, time_ns: int) -> str:
+def _evidence(overview: Overview, products: Products, able: SomeProducts, transforms: int, time_ns: int) -> str:
     """How many they are and how long they take."""
     share = 100 * time_ns / max(overview.busy_ns, 1)
     what = f"{len(able.rows)} products of fp32 matrices" + " and their transforms" * (transforms > 0)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, is_repeated
-from pyprof.arrays.spool import is_constant, taken
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.columns import distinct_rows, is_constant, is_repeated
+from pyprof.arrays.types import Floats
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.roofline import LEAST_KERNEL_NS
@@ -26,21 +25,29 @@ _DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What batching these kernels saves at most, None where it is not worth it."""
+    """Advice on batching small kernels, None if it saves too little."""
     classes = overview.frame.classes
     alike, filled = classes.records, _filled(overview)
     by_itself = (alike["kind"] == ActivityKind.KERNEL) & (alike["call"] >= 0)
     other = np.isin(alike["phase"], (PHASES.index("optimizer"), PHASES.index("communication")))
     with np.errstate(invalid="ignore"):
         rows = classes.rows(by_itself & ~other & (filled < _FILLED))
-    rows = rows[overview.inside[rows] & (overview.records.of_rows("graph_node", rows) < 0)]
-    if len(rows):
-        rows = rows[~_launched_together(overview, rows)]
-    rows = rows[_often(overview, rows)]
+    rows = rows[overview.inside[rows] & (overview.records["graph_node"][rows] < 0)]
+    records = overview.records
+    if len(rows):  # but for those of CUDA graphs, which share a launch with others or have none
+        launch = records["corr"] if is_constant(records["pid"]) else distinct_rows(records["pid"], records["corr"]).inverse
+        rows = rows[~is_repeated(launch)[rows] & (records["launch_ns"][rows] >= 0)]
+    # The same kernel of the same op in as many blocks, many times in a step and layer.
+    code = distinct_rows(*(records[name][rows] for name in ("name", "call", "grid_x", "phase", "scope"))).inverse
+    steps = 1 if overview.steps is None else len(overview.steps)
+    rows = rows[np.bincount(code, minlength=1)[code] >= _ALIKE * steps]
     if not len(rows):
         return None
     left, filled = budget.left_ns(rows), filled[classes.code[rows]]
-    granted = budget.take(rows, np.clip(left - np.maximum(left * filled, _least_ns(overview, rows)), 0, None))
+    lost = overview.frame.roofline.lost_ns[rows]
+    # Each kernel's part of the shortest time that a batch of them takes.
+    least = np.maximum(np.where(lost >= 0, records["dur_ns"][rows] - lost, 0), LEAST_KERNEL_NS / _ALIKE)
+    granted = budget.take(rows, np.clip(left - np.maximum(left * filled, least), 0, None))
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves, _LEAST):
         return None
@@ -61,27 +68,3 @@ def _filled(overview: Overview) -> Floats:
     sms = [device.sms if info.sms <= 0 else info.sms for info, (device, _) in zip(overview.records.gpus, gpus, strict=False)]
     known = np.array([float(number) if number else np.nan for number in sms] + [np.nan])[records["gpu"]]
     return np.where(records["grid_x"] > 0, blocks / known, np.nan)
-
-
-def _launched_together(overview: Overview, rows: Ints) -> Bools:
-    """Which of some records share a launch with others, or have none: those of CUDA graphs."""
-    records = overview.records
-    one_process = is_constant(records["pid"])
-    code = records["corr"] if one_process else distinct_rows(records["pid"], records["corr"]).inverse
-    return np.asarray(taken(is_repeated(code), rows) | (taken(records["launch_ns"], rows) < 0))
-
-
-def _often(overview: Overview, rows: Ints) -> Bools:
-    """Which do what many kernels of the same step and layer do: the same kernel of the same op in as many blocks."""
-    records, steps = overview.records, overview.steps
-    columns = [taken(records[name], rows) for name in ("name", "call", "grid_x", "phase", "scope")]
-    count = 1 if steps is None else len(steps)
-    code = distinct_rows(*columns).inverse
-    return np.asarray(np.bincount(code, minlength=1)[code] >= _ALIKE * count)
-
-
-def _least_ns(overview: Overview, rows: Ints) -> Floats:
-    """Each kernel's part of the shortest time that a batch of them takes."""
-    work = overview.frame.roofline.lost_ns[rows]
-    bound = np.where(work >= 0, overview.records["dur_ns"][rows] - work, 0)
-    return np.maximum(bound, LEAST_KERNEL_NS / _ALIKE)

@@ -29,20 +29,20 @@ LISTS = "`pyprof ranks` of the file lists every collective"
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
-    """What one late rank costs the others, None where no rank stands out."""
+    """Advice on a late rank that the others wait for, None if no rank stands out."""
     division = overview.division
     if division.count < 2 or not (division.busy_ns[COMMUNICATION] > 0).all():
         return None
     from pyprof.report.ranks.advice import straggler
     from pyprof.report.ranks.survey import Survey
 
-    with Survey() as whole:
-        for device in range(division.count):
-            whole.add(_unit(overview, device), 0)
-        found = straggler(whole)
-        late = -1 if found is None else int(np.flatnonzero(whole.rank_numbers == found.rank)[0])
+    whole = Survey()
+    for device in range(division.count):
+        whole.add(_unit(overview, device), 0)
+    found = straggler(whole)
     if found is None:
         return None
+    late = int(np.flatnonzero(whole.rank_numbers == found.rank)[0])
     others = (division.device >= 0) & (division.device != late)
     rows = np.flatnonzero(others & (overview.records["phase"] == PHASES.index("communication")) & (division.held_ns > 0))
     held = division.held_ns[rows]
@@ -52,25 +52,19 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     if not is_worth(overview, saves):
         return None
     do = DO.get(found.cause or "", LISTS)
-    return Advice(
-        "straggler", saves, budget.wall_ns(held), _evidence(overview, found, late), do, places(overview, rows, granted)
-    )
+    known = int(overview.records["rank"][division.first_of(late)]) >= 0
+    name = f"rank {found.rank}" if known else f"process {division.pids[late]} on device {division.devices[late]}"
+    return Advice("straggler", saves, budget.wall_ns(held), in_words(found, name), do, places(overview, rows, granted))
 
 
 def _unit(overview: Overview, device: int) -> Unit:
-    """What one device did in the window, as one rank of the job."""
+    """One device's activities in the window as a rank of the job."""
     from pyprof.report.ranks.units import Unit
 
     rows = np.flatnonzero(overview.division.device == device)
     records = overview.records.select(rows)
     rank = int(records["rank"][0])
     return Unit(rank, "", records, overview.records.utc_ns, overview.division.begin_ns, overview.trace, True)
-
-
-def _evidence(overview: Overview, found: Straggler, late: int) -> str:
-    known = int(overview.records["rank"][np.flatnonzero(overview.division.device == late)[0]]) >= 0
-    process = f"process {overview.division.pids[late]} on device {overview.division.devices[late]}"
-    return in_words(found, f"rank {found.rank}" if known else process)
 
 
 def in_words(found: Straggler, name: str) -> str:

@@ -14,8 +14,7 @@ from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, Place
-from pyprof.report.advice.idle_time import IdleTime, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, Budget, IdleTime, Place, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.waits import Waits
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.joining import rows_where
 from pyprof.arrays.types import Ints
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.idle_time import idle_time, ms
+from pyprof.report.advice.base import Advice, Budget, idle_time, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of the wall time of one step: compilation and loading of modules; of the busy time: trials
@@ -50,13 +48,10 @@ def find(overview: Overview, _: Budget) -> Advice | None:
 
 def _trials(overview: Overview) -> tuple[int, int]:
     """(convolutions that ran many different main kernels once each, their time)."""
-    records, inside = overview.records, overview.inside
-    kind, call, instances = records["kind"], records["call"], records["instance"]
+    records = overview.records
     conv = np.array([*("conv" in one.op for one in records.calls), False], np.bool_)
-    rows = rows_where(
-        len(kind),
-        lambda part: inside[part] & (kind[part] == ActivityKind.KERNEL) & conv[call[part]] & (instances[part] >= 0),
-    )
+    ran = overview.inside & (records["kind"] == ActivityKind.KERNEL)
+    rows = np.flatnonzero(ran & conv[records["call"]] & (records["instance"] >= 0))
     if not len(rows):
         return 0, 0
     (instance, _), _, pair = distinct_rows(records["instance"][rows], records["name"][rows])

@@ -13,11 +13,10 @@ from pyprof.errors import InputError
 from pyprof.parse.records.dataset import named_rank
 from pyprof.parse.records.locations import File
 from pyprof.report.page.data import Section, section_of
-from pyprof.report.ranks.advice import Straggler, straggler
+from pyprof.report.ranks.advice import Straggler, lines, straggler
 from pyprof.report.ranks.results import TABLES
 from pyprof.report.ranks.survey import Survey, survey
 from pyprof.report.ranks.units import Choose
-from pyprof.report.ranks.words import lines
 from pyprof.report.summary.job import job_of
 from pyprof.report.summary.make import summarise
 from pyprof.report.summary.summary import Summary
@@ -56,10 +55,10 @@ def job_section(name: str, files: Sequence[File], read: Callable[[File], Overvie
     tables: tuple[Table, ...] = ()
     notes: Sequence[str] = ()
     try:
-        with survey(files, choose) as whole:
-            late, notes, words = straggler(whole), whole.notes, tuple(lines(whole))
-            tables = tuple(table for key in _TABLES if len((table := TABLES[key](whole)).rows))
-            numbers = _numbers(whole, numbers)
+        whole = survey(files, choose)
+        late, notes, words = straggler(whole), whole.notes, tuple(lines(whole))
+        tables = tuple(table for key in _TABLES if len((table := TABLES[key](whole)).rows))
+        numbers = _numbers(whole, numbers)
     except InputError:  # nothing that ranks could be compared by
         pass
     shown = _notable(ranks, None if late is None or late.rank not in numbers else numbers.index(late.rank))

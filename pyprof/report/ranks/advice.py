@@ -1,19 +1,22 @@
 """A survey of a job's ranks -> the rank that others wait for, what that costs and what it did meanwhile. Prints nothing.
 
-`with survey(files_of([folder])) as whole: found = straggler(whole)` gives a Straggler, or None.
+`straggler(survey(files_of([folder])))` gives a Straggler, or None.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.parse.attribution.pauses import LOADING, PYTHON
 from pyprof.report.ranks.causes import ALL_WORK, BEGUN, FIRST, Cause
-from pyprof.report.ranks.survey import Survey
+from pyprof.report.ranks.survey import Survey, how_aligned
 from pyprof.report.ranks.timeline import APART, LATE, NOT_RECORDED
 
+_WORTH = 0.1  # of what the most costly rank costs
+_ENTERED = 8  # ranks whose entry to a collective is shown
 _LEAST_OF_WALL = 0.01  # what is saved at least, else it is noise
 _FAR_MORE = 10
 _MORE_THAN_OTHERS = 3  # times what the other ranks cost on average, else none is the straggler
@@ -61,7 +64,7 @@ class Straggler(NamedTuple):
 def straggler(survey: Survey) -> Straggler | None:
     """The rank to look at first, None where none is late by more than noise, or nothing could be compared: it would save under
     1 % of the job's time or under three times what the other ranks would on average, or it is late neither in most steps nor
-    once by far more than any rank else. Call it within the survey's `with`."""
+    once by far more than any rank else."""
     saves = survey.saves
     if len(survey.ranks) < 2 or not saves.any():
         return None
@@ -74,7 +77,7 @@ def straggler(survey: Survey) -> Straggler | None:
 
 
 def _stands_out(survey: Survey, row: int) -> bool:
-    """Whether its largest delay is ten times what is usual at the other meetings, or its delays together ten times what the
+    """Whether its largest delay is ten times what is usual at the other calls, or its delays together ten times what the
     others came apart there."""
     found, delays = survey.arrivals, survey.delays
     mine = (delays > 0) & (survey.rank_of[found.slowest] == row)
@@ -86,11 +89,11 @@ def _stands_out(survey: Survey, row: int) -> bool:
 
 def _always_late(survey: Survey, row: int) -> bool:
     """Whether it comes later than the others by more than it varies: a t-test at about 1 %. A sample is the mean of a step,
-    since a delay is carried along within one; where there are fewer than three steps, a meeting."""
+    since a delay is carried along within one; with fewer than three steps, a call."""
     found, step = survey.arrivals, survey.meetings.step_of()
     sample = step if len(np.unique(step)) > 2 else np.arange(len(step))
     sums = np.zeros((3, len(survey.ranks)))  # number of samples, their sum and that of their squares
-    for number, unit in enumerate(survey.meetings.units()):
+    for number, unit in enumerate(survey.meetings.units):
         inside = np.flatnonzero(unit.meeting >= 0)
         inside = inside[found.ranks[unit.meeting[inside]] > 1]
         at = unit.meeting[inside]
@@ -130,10 +133,10 @@ def described(survey: Survey, row: int) -> Straggler:
 
 
 def _entered(survey: Survey, meeting: int) -> tuple[tuple[int, int], ...]:
-    """(rank, ns after the first) of all ranks that came to a meeting, in order."""
+    """(rank, ns after the first) of all ranks of a collective call, in order."""
     first = int(survey.arrivals.first[meeting])
     found = []
-    for number, unit in enumerate(survey.meetings.units()):
+    for number, unit in enumerate(survey.meetings.units):
         start = unit.start[unit.meeting == meeting] - survey.clocks.offset[number] - first
         found += [(int(survey.rank_numbers[number]), at) for at in start.tolist()]
     return tuple(sorted(found, key=lambda one: (one[1], one[0])))
@@ -155,7 +158,7 @@ def _place(survey: Survey, cause: Cause) -> tuple[str | None, str | None, str | 
 
 
 def in_words(cause: Cause) -> str:
-    """What a rank did that took longer than on the others, with both times."""
+    """Cause of a delay in words, with the rank's time and the median of the others."""
     where, op = cause.work
     own, median = (f"{time / 1e6:.3f} ms" for time in (cause.own, cause.median))
     if cause.work == BEGUN:
@@ -177,3 +180,48 @@ def in_words(cause: Cause) -> str:
         NOT_RECORDED: "what the host did was not recorded",
     }
     return f"launched late, {doing.get(where, f'in {where}')}: {times}"
+
+
+# ---------------------------------------------------------------------- in words
+
+
+def lines(whole: Survey) -> Iterator[str]:
+    """The findings of a survey, most important first, a line each."""
+    met = int((whole.arrivals.ranks > 1).sum())
+    steps = len({step for busy in whole.busy for step in busy.steps.tolist() if step >= 0})
+    named = ((len(whole.ranks), "rank"), (steps, "step"), (met, "collective"))
+    counts = [f"{number or 'no'} {name}{'' if number == 1 else 's'}" for number, name in named]
+    yield f"{', '.join(counts)} compared"
+    aligned = [unit for unit in range(len(whole.units)) if how_aligned(whole, unit) == "collectives"]
+    if aligned:
+        moved = np.abs(whole.clocks.offset[aligned]).max()
+        spread = float(np.median(whole.clocks.spread[aligned]))
+        yield f"clocks: moved by at most {moved / 1e3:.3f} us to agree on collectives; left over {spread / 1e3:.3f} us"
+    total = int(whole.waits.caused.sum())
+    if not met or not total:
+        return
+    communication = sum(int(busy.times[:, 2].sum()) for busy in whole.busy)
+    share = f", {100 * total / communication:.1f} % of their communication" if communication and whole.ends else ""
+    yield f"waiting: {total / 1e6:.3f} ms of all ranks together{share}"
+    for row in whole.slowest:
+        if whole.saves[row] >= _WORTH * whole.saves.max():
+            yield from _late(described(whole, row), total)
+            causes = [in_words(cause) for cause in whole.causes(row)[:2]]
+            yield from (f"    {text}" for text in causes or ["nothing recorded explains a tenth of its delay"])
+
+
+def _late(one: Straggler, total: int) -> Iterator[str]:
+    """Lines on a rank that others waited for; total: ns of all waiting."""
+    share = f"{100 * one.waited_ns / total:.1f} % of all waiting"
+    times = f"last at {one.collectives} of {one.met} collectives"
+    yield f"rank {one.rank}: {times}; the others waited {one.waited_ns / 1e6:.3f} ms for it, {share}"
+    step = "" if one.step is None else f" of step {one.step}"
+    after = f"{one.last_ns / 1e6:.3f} ms after rank {one.earliest}"
+    if one.second != one.earliest:
+        after += f", {(one.last_ns - one.second_ns) / 1e6:.3f} ms after rank {one.second}, the next-to-last"
+    yield f"    most at {one.kind}{step}: {after}"
+    shown = [f"{rank} {ns / 1e6:.3f}" for rank, ns in one.entered]
+    if len(shown) > _ENTERED:
+        shown[_ENTERED // 2 : -_ENTERED // 2] = ["..."]
+    yield f"    entered there, rank and ms: {', '.join(shown)}"
+    yield f"    saves {one.saves_ns / 1e6:.3f} ms in all if it enters with the next-to-last"

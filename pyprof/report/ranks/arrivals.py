@@ -1,11 +1,11 @@
-"""Meetings on one clock -> which unit came last, how long the others waited for it, how long the transfer itself took.
+"""Collective calls on one clock -> which unit came last, how long the others waited for it, how long the transfer took.
 
 A collective begins on a rank when its kernel begins: from then to the last arrival that rank waits. One unit at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,13 +14,13 @@ from pyprof.arrays.types import Ints
 from pyprof.report.ranks.meetings import Attended
 
 _LATE = np.iinfo(np.int64).max
-Units = Callable[[], Iterator[Attended]]
+Units = Sequence[Attended]
 
 
 class Arrivals(NamedTuple):
-    """One row a meeting, ns on the common clock.
+    """One row a collective call, ns on the common clock.
 
-    ranks: units that took part, 0 where the meeting cannot be compared; first, next, last: when the first, the next-to-last and
+    ranks: units that took part, 0 if the call cannot be compared; first, next, last: when the first, the next-to-last and
     the last began; earliest, second, slowest: these units; wait: of all others than the last together; time: the shortest stay
     of a unit, which is the transfer without waiting; nbytes: -1 unknown.
     """
@@ -38,12 +38,12 @@ class Arrivals(NamedTuple):
 
 
 def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
-    """Rows for `count` meetings; offset: ns that each unit's clock is ahead."""
+    """Rows for `count` collective calls; offset: ns that each unit's clock is ahead."""
     ranks, total = np.zeros(count, np.int64), np.zeros(count, np.int64)
     first, time = np.full(count, _LATE), np.full(count, _LATE)
     next_one, last = np.full(count, -_LATE), np.full(count, -_LATE)
     earliest, second, slowest, nbytes = (np.full(count, -1, np.int64) for _ in range(4))
-    for number, unit in enumerate(units()):
+    for number, unit in enumerate(units):
         inside = unit.meeting >= 0
         at, start = unit.meeting[inside], unit.start[inside] - offset[number]
         ranks[at] += 1
@@ -61,7 +61,7 @@ def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
     return Arrivals(ranks, first, next_one, last, earliest, second, slowest, wait, time, nbytes)
 
 
-class Waits(NamedTuple):
+class RankWaits(NamedTuple):
     """One row a unit and step. wait: ns that it waited in collectives; caused: ns that the others together waited for it; late:
     how often it was the last; met: collectives compared; left_out: those that could not be."""
 
@@ -74,10 +74,10 @@ class Waits(NamedTuple):
     left_out: Ints
 
 
-def waits(units: Units, offset: Ints, found: Arrivals, step: Ints, steps: int) -> Waits:
-    """step: of each meeting, below `steps`; collectives that cannot be compared are counted once a unit, at step -1."""
+def waits(units: Units, offset: Ints, found: Arrivals, step: Ints, steps: int) -> RankWaits:
+    """step: of each collective call, below `steps`; collectives that cannot be compared are counted once a unit, at step -1."""
     rows: list[Ints] = []
-    for number, unit in enumerate(units()):
+    for number, unit in enumerate(units):
         at, start = unit.meeting, unit.start - offset[number]
         together = (at >= 0) & (found.ranks[at] > 1) if len(found.ranks) else np.zeros(len(at), np.bool_)
         alone = int((~together).sum())
@@ -94,4 +94,4 @@ def waits(units: Units, offset: Ints, found: Arrivals, step: Ints, steps: int) -
         if alone:
             rows.append(np.array([[number, -1, 0, 0, 0, 0, alone]], np.int64).T)
     whole = np.concatenate([np.empty((7, 0), np.int64), *rows], axis=1)
-    return Waits(*whole)
+    return RankWaits(*whole)

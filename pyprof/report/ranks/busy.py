@@ -6,17 +6,12 @@ the same time counts once. Knows no ops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from operator import eq, ne
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import among, distinct_rows
 from pyprof.arrays.intervals import spans, union
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, pieces, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -44,7 +39,7 @@ class Busy(NamedTuple):
 def classes(kind: Array, phase: Array) -> Array:
     """COMPUTE, COMMUNICATION or COPY for records of these kinds and phases."""
     copied = among(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))
-    found = np.where(copied, COPY, COMPUTE)
+    found = np.where(copied, np.int8(COPY), np.int8(COMPUTE))
     found[phase == PHASES.index("communication")] = COMMUNICATION
     return found
 
@@ -52,24 +47,21 @@ def classes(kind: Array, phase: Array) -> Array:
 def of_records(records: Records) -> Busy:
     """The times of one rank's records."""
     start, dur, kind, phase = (records[name] for name in ("start_ns", "dur_ns", "kind", "phase"))
-    end = computed(len(start), np.int64, lambda part: start[part] + np.maximum(dur[part], 0))
-    of_class = computed(len(start), np.int8, lambda part: classes(kind[part], phase[part]))
-    return breakdown(start, end, of_class, records["step"])
+    return breakdown(start, start + np.maximum(dur, 0), classes(kind, phase), records["step"])
 
 
 def breakdown(start: Ints, end: Ints, kind: Integers, step: Integers) -> Busy:
     """start, end: ns; kind: COMPUTE, COMMUNICATION or COPY; step: -1 outside of steps. Without steps the whole is one."""
     steps, cuts = _windows(start, end, step)
 
-    def spent(which: Callable[[Integers], Bools]) -> Ints:
-        """The time of each step in which at least one of the kinds runs that this is true of."""
-        rows = rows_where(len(start), lambda part: which(kind[part]))
-        one = np.broadcast_to(np.int64(0), len(rows))
-        return np.diff(union(one, taken(start, rows), taken(end, rows)).covered(np.zeros_like(cuts), cuts))
+    def spent(rows: Bools) -> Ints:
+        """The time of each step in which at least one of these runs."""
+        one = np.zeros(np.count_nonzero(rows), np.int64)
+        covered: Ints = np.diff(union(one, start[rows], end[rows]).covered(np.zeros_like(cuts), cuts))
+        return covered
 
-    span, every = np.diff(cuts), spent(partial(ne, -1))
-    compute, communication = spent(partial(eq, COMPUTE)), spent(partial(eq, COMMUNICATION))
-    kernels = spent(partial(ne, COPY))
+    span, every = np.diff(cuts), spent(np.ones(len(start), np.bool_))
+    compute, communication, kernels = spent(kind == COMPUTE), spent(kind == COMMUNICATION), spent(kind != COPY)
     exposed = kernels - compute
     parts = (span, compute, communication, exposed, communication - exposed, every - kernels, span - every)
     return Busy(steps, np.stack(parts, axis=1))
@@ -77,12 +69,11 @@ def breakdown(start: Ints, end: Ints, kind: Integers, step: Integers) -> Busy:
 
 def _windows(start: Ints, end: Ints, step: Integers) -> tuple[Ints, Ints]:
     """Steps in order of their begin, and these begins followed by the end of the last step."""
-    rows = rows_where(len(step), lambda part: step[part] >= 0)
+    rows = np.flatnonzero(step >= 0)
     if not len(rows):
-        whole = [(start[part].min(), end[part].max()) for part in pieces(len(start))]
-        return np.array([-1], np.int64), np.array([min(whole)[0], max(last for _, last in whole)], np.int64)
-    (steps,), _, which = distinct_rows(taken(step, rows))
-    begin, finish = spans(which, taken(start, rows), taken(end, rows), len(steps))
+        return np.array([-1], np.int64), np.array([start.min(), end.max()], np.int64)
+    (steps,), _, which = distinct_rows(step[rows])
+    begin, finish = spans(which, start[rows], end[rows], len(steps))
     order = np.argsort(begin, kind="stable")
     last = max(int(finish[order[-1]]), int(begin[order[-1]]))
     return steps[order], np.append(begin[order], last)

@@ -1,21 +1,18 @@
 """Delays and timelines -> what a rank that others waited for did meanwhile that took longer than on the other ranks.
 
-Looked at is the time before the meetings to which it came late, back to the last one where it waited longer itself than it is
-late. What it computed there and in which layer, and how late its host was with launches and why, is compared with the median of
-the other ranks; so is when it began at all. A cause is one only if it explains at least a tenth of the delay. Sums of each unit
-go to a file; medians are taken of some work at a time.
+The time looked at is that before the collective calls to which it came late, back to the last call in which it waited itself
+for longer than it is late. Its computing, layer by layer, and its late launches are compared with the median of the other
+ranks; so is when it began at all. A cause is one only if it explains at least a tenth of the delay.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import among
-from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.meetings import Attended
@@ -26,12 +23,11 @@ BEGUN: Work = ("-", "(began later)")
 FIRST: Work = ("-", "(first launch later)")  # where it is not known when the host began
 ALL_WORK: Work = ("-", "(all kernels)")
 _ALL_OPS = "(all ops)"
-_CELLS = 1 << 21  # cells of the table of ranks and work in memory at once
 
 
-class Job(NamedTuple):
-    """What causes are found from. ranks: their number; rank_of: of each unit; offset: ns that each unit's clock is ahead; new:
-    ns that each meeting's last was late and had not been before."""
+class Delayed(NamedTuple):
+    """Input of the search for causes. ranks: how many; rank_of: rank of each unit; offset: ns that each unit's clock is ahead;
+    new: for each collective call the ns by which its last rank was late and had not been late before."""
 
     found: Arrivals
     units: Units
@@ -54,7 +50,7 @@ class Cause(NamedTuple):
     share: float
 
 
-def delay_of(job: Job, rank: int) -> float:
+def delay_of(job: Delayed, rank: int) -> float:
     """By how many ns this rank was late on average of the other ranks, each delay once."""
     found = job.found
     rows = np.flatnonzero(_anew(job) & (job.rank_of[found.slowest] == rank))
@@ -62,41 +58,33 @@ def delay_of(job: Job, rank: int) -> float:
     return float((mean * job.new[rows] / (found.last - found.next)[rows]).sum())
 
 
-def _anew(job: Job) -> Bools:
-    """The meetings to which the last came late by more than it had been late before."""
+def _anew(job: Delayed) -> Bools:
+    """Collective calls to which the last rank came later than its earlier delays explain."""
     return (job.new > 0) & (2 * job.new >= job.found.last - job.found.next)
 
 
-def causes_of(job: Job, slow: list[int]) -> list[Cause]:
-    """Of each of these ranks, in this order and the most important first, what explains at least a tenth of its delay."""
+def causes_of(job: Delayed, slow: list[int]) -> list[Cause]:
+    """Causes that explain at least a tenth of a rank's delay, rank by rank in this order, most important first."""
     meant = [_meant(job, rank) for rank in slow]
     found = [cause for at, rank in enumerate(slow) for cause in _late_begin(job, rank, meant[at])]
-    with tempfile.TemporaryFile(prefix="pyprof-ranks-") as file:
-        blocks: list[list[tuple[int, int]]] = [[] for _ in slow]  # rank, position in the file
-        met = np.zeros((len(slow), job.ranks), np.int64)
-        for number, (unit, line) in enumerate(zip(job.units(), job.timelines.units(), strict=True)):
-            rank = int(job.rank_of[number])
-            for at, wanted in enumerate(meant):
-                sums, count = _sums(unit, line, wanted, job)
-                met[at, rank] += count
-                codes = np.flatnonzero(sums)
-                blocks[at].append((rank, file.tell()))
-                np.save(file, np.stack([codes.astype(np.float64), sums[codes]]))
-        for at, rank in enumerate(slow):
-            others = np.flatnonzero((2 * met[at] >= met[at, rank]) & (np.arange(job.ranks) != rank))
-            if len(others) and met[at, rank]:
-                own, median = np.zeros(len(job.timelines.work)), np.zeros(len(job.timelines.work))
-                for begin, table in _tables(file, blocks[at], job.ranks, len(own)):
-                    own[begin : begin + table.shape[1]] = table[rank]
-                    median[begin : begin + table.shape[1]] = np.median(table[others], axis=0)
-                found += _telling(job, rank, own, median)
+    works = len(job.timelines.work)
+    times, met = np.zeros((len(slow), job.ranks, works)), np.zeros((len(slow), job.ranks), np.int64)
+    for rank_of, unit, line in zip(job.rank_of.tolist(), job.units, job.timelines.units, strict=True):
+        for at, wanted in enumerate(meant):
+            sums, count = _sums(unit, line, wanted, job)
+            times[at, rank_of] += sums
+            met[at, rank_of] += count
+    for rank, table, attended in zip(slow, times, met, strict=True):
+        others = np.flatnonzero((2 * attended >= attended[rank]) & (np.arange(job.ranks) != rank))
+        if len(others) and attended[rank]:
+            found += _telling(job, rank, table[rank], np.median(table[others], axis=0))
     return sorted(found, key=lambda cause: (slow.index(cause.rank), cause.median - cause.own, cause.work))
 
 
-def _meant(job: Job, rank: int) -> Bools:
-    """The meetings before which this rank lost what it is late."""
+def _meant(job: Delayed, rank: int) -> Bools:
+    """Collective calls before which this rank lost its time."""
     chosen = np.zeros(len(job.new), np.bool_)
-    for number, unit in enumerate(job.units()):
+    for number, unit in enumerate(job.units):
         if job.rank_of[number] != rank:
             continue
         rows = np.flatnonzero(unit.meeting >= 0)
@@ -111,11 +99,11 @@ def _meant(job: Job, rank: int) -> Bools:
     return chosen
 
 
-def _late_begin(job: Job, rank: int, meant: Bools) -> Iterator[Cause]:
-    """That it began later, if it lost something before its first meeting."""
+def _late_begin(job: Delayed, rank: int, meant: Bools) -> Iterator[Cause]:
+    """Cause "began later": time lost before the first collective call."""
     begin = np.full(job.ranks, np.inf)
     first = np.zeros(job.ranks, np.bool_)
-    for number, unit in enumerate(job.units()):
+    for number, unit in enumerate(job.units):
         own = int(job.rank_of[number])
         inside = np.flatnonzero(unit.meeting >= 0)
         at = job.timelines.begin[number] - int(job.offset[number])
@@ -131,41 +119,26 @@ def _late_begin(job: Job, rank: int, meant: Bools) -> Iterator[Cause]:
         )
 
 
-def _sums(unit: Attended, line: Timeline, meant: Bools, job: Job) -> tuple[Floats, int]:
-    """ns of each work before the meetings that are meant, and how many of these the unit attended."""
+def _sums(unit: Attended, line: Timeline, meant: Bools, job: Delayed) -> tuple[Floats, int]:
+    """(ns of each work before the chosen collective calls, how many of these the unit took part in)."""
     works = len(job.timelines.work)
     rows = np.flatnonzero(unit.meeting >= 0)
     rows = rows[np.argsort(unit.start[rows], kind="stable")]
     came, meeting = unit.start[rows], unit.meeting[rows]
     wanted = np.append(meant[meeting], False)
     together = came[job.found.ranks[meeting] > 1]
+    inside = wanted[np.searchsorted(came, line.start, "left")]
+    does = inside & ((line.work >= 0) | ~among(line.start, together))
+    apart = np.where(line.work >= 0, line.work, job.timelines.work[APART])
     sums = np.zeros(works)
-    for part in pieces(len(line.start)):
-        start, work = line.start[part], line.work[part]
-        inside = wanted[np.searchsorted(came, start, "left")]
-        does = inside & ((work >= 0) | ~among(start, together))
-        apart = np.where(work >= 0, work, job.timelines.work[APART])
-        sums += np.bincount(apart[does], (line.end[part] - start)[does], works)
-        sums += np.bincount(line.doing[part][inside], line.pause[part][inside], works)
+    sums += np.bincount(apart[does], (line.end - line.start)[does], works)
+    sums += np.bincount(line.doing[inside], line.pause[inside], works)
     return sums, int(wanted.sum())
 
 
-def _tables(file, blocks: list[tuple[int, int]], ranks: int, works: int) -> Iterator[tuple[int, Floats]]:  # type: ignore[no-untyped-def]
-    """Some work at a time: the number of the first, and ns by rank (rows) and work (columns)."""
-    width = max(_CELLS // max(ranks, 1), 1)
-    for begin in range(0, works, width):
-        table = np.zeros((ranks, min(width, works - begin)))
-        for rank, position in blocks:
-            file.seek(position)
-            codes, sums = np.load(file)
-            inside = (codes >= begin) & (codes < begin + width)
-            table[rank, codes[inside].astype(np.int64) - begin] += sums[inside]
-        yield begin, table
-
-
-def _telling(job: Job, rank: int, own: Floats, median: Floats) -> Iterator[Cause]:
-    """Of computing and of the host's lateness each at the finest level that holds at least half of the difference: ops, layers
-    or all that was computed; what the host did in its pauses or all of these. And communication that cannot be compared."""
+def _telling(job: Delayed, rank: int, own: Floats, median: Floats) -> Iterator[Cause]:
+    """Causes in computing and in late launches, each at the finest level that explains at least half of the difference: ops,
+    layers or all computing; one activity of the host or all of them. Also communication that cannot be compared."""
     works = list(job.timelines.work)
     late = np.array([op == LATE for _, op in works])
     apart = job.timelines.work[APART]
@@ -186,7 +159,7 @@ def _telling(job: Job, rank: int, own: Floats, median: Floats) -> Iterator[Cause
                 break
 
 
-def _explaining(job: Job, rank: int, times: dict[Work, tuple[float, float]]) -> Iterator[Cause]:
+def _explaining(job: Delayed, rank: int, times: dict[Work, tuple[float, float]]) -> Iterator[Cause]:
     delay = delay_of(job, rank)
     for work, (own, median) in times.items():
         share = min((own - median) / delay, 1.0) if delay else 0.0

@@ -29,7 +29,7 @@ class Clocks(NamedTuple):
 
 
 def sample(group: Ints) -> Ints:
-    """Numbers of the meetings to compare, group after group and evenly spaced in each. group: of each meeting."""
+    """Numbers of the collective calls to compare, group after group, evenly spaced in each. group: of each call."""
     chosen = []
     for one in np.unique(group).tolist():
         members = np.flatnonzero(group == one)
@@ -38,7 +38,7 @@ def sample(group: Ints) -> Ints:
 
 
 def align(units: Iterable[Attended], group: Ints) -> Clocks:
-    """Offsets of the units; group: the process group of each meeting."""
+    """Offsets of the units; group: the process group of each collective call."""
     taken = sample(group)
     sampled = np.full(len(group) + 1, -1, np.int64)  # number within its group, -1 not sampled
     sampled[taken] = np.arange(len(taken)) - np.searchsorted(group[taken], group[taken])
@@ -54,28 +54,19 @@ def align(units: Iterable[Attended], group: Ints) -> Clocks:
             row[sampled[meeting[own]]] = end[own]
             ends.setdefault(one, []).append(row)
             who.setdefault(one, []).append(number - 1)
-    tables = [(np.array(who[one]), np.stack(rows)) for one, rows in ends.items()]
-    tables = [table for pair in tables if len((table := _in_common(*pair))[0]) > 1]
-    component = _components(number, [members for members, _ in tables])
+    tables, component = [], np.arange(number)
+    for one, parts in ends.items():
+        rows = np.stack(parts)
+        rows = rows[:, (~np.isnan(rows)).sum(axis=0) > 1]  # collectives that at least two ranks left
+        some = ~np.isnan(rows).all(axis=1)  # and ranks that left one of those
+        members = np.array(who[one])[some]
+        if len(members) > 1:
+            tables.append((members, rows[some]))
+            component[np.isin(component, component[members])] = component[members].min()
     offset = np.zeros(number)
     for _ in range(2):  # the second time the ends are close together, and so is their median
         offset += _solve(number, [(members, rows - offset[members, None]) for members, rows in tables], component)
     return Clocks(np.rint(offset).astype(np.int64), _spread(number, tables, offset), component)
-
-
-def _in_common(members: Ints, rows: Floats) -> tuple[Ints, Floats]:
-    """Only collectives that at least two ranks left, and ranks that left one of those."""
-    rows = rows[:, (~np.isnan(rows)).sum(axis=0) > 1]
-    some = ~np.isnan(rows).all(axis=1)
-    return members[some], rows[some]
-
-
-def _components(count: int, groups: list[Ints]) -> Ints:
-    """A number for each set of units that groups connect."""
-    found = np.arange(count)
-    for members in groups:
-        found[np.isin(found, found[members])] = found[members].min()
-    return found
 
 
 def _solve(count: int, tables: list[tuple[Ints, Floats]], component: Ints) -> Floats:

@@ -38,6 +38,8 @@ _ELEMENT_BYTES = {
 _REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _MODULES = frozenset({"c10d", "nccl", "torch.distributed", "_c10d_functional", "c10d_functional", "gloo", "ucc", "mpi"})
 Facts = dict[str, object]  # keyword arguments of a call
+# The argument of a functional collective that is the size of its group.
+_SIZE_AT = {"all_gather_into_tensor": 1, "all_gather_into_tensor_out": 1, "reduce_scatter_tensor": 2}
 _SAME_SIZE = frozenset({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"})
 
 
@@ -88,44 +90,34 @@ def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
         facts: Facts = dict(call.kwargs)
         own = _kind_of(str(facts.get("collective", ""))) or _kind_of(call.op)
         kind = kind or own
-        group = group or _group(call, facts)
-        size = size or _group_size(call, facts)
+        functional = call.module.endswith("c10d_functional")
+        if not group:
+            name = facts.get("group", facts.get("group_name"))
+            if name is None and functional:
+                name = next((value for value in reversed(call.args) if isinstance(value, str)), None)
+            group = name if isinstance(name, str) else ""
+        if not size:
+            found, at = facts.get("group_size"), _SIZE_AT.get(call.op, len(call.args))
+            if found is None and functional and at < len(call.args):
+                found = call.args[at]
+            size = found if type(found) is int and found > 0 else None
         if nbytes is None and own == kind and kind is not None:
             nbytes = _nbytes(kind, call, facts, size)
         if nbytes is None and own == kind and kind in _REDUCES and call.flat and call.module == "nccl":
-            nbytes = _by_name(kernel, call)
+            # Only the sizes of an annotation's inputs were recorded: the kernel's name has their type.
+            element = _ELEMENT.search(kernel)
+            width = _ELEMENT_BYTES.get(element["type"]) if element else None
+            nbytes = None if width is None or not call.tensors else width * sum(tensor.numel for tensor in call.tensors)
     if kind is None:
-        found = _KERNEL.search(kernel)
-        kind = (_kind_of(found["kind"]) if found else None) or short_name(kernel) or "unknown"
+        named = _KERNEL.search(kernel)
+        kind = (_kind_of(named["kind"]) if named else None) or short_name(kernel) or "unknown"
     return Collective(kind, nbytes, group, size)
-
-
-def _group(call: OpCall, facts: Facts) -> str:
-    name = facts.get("group", facts.get("group_name"))
-    if name is None and call.module.endswith("c10d_functional"):
-        name = next((value for value in reversed(call.args) if isinstance(value, str)), None)
-    return name if isinstance(name, str) else ""
-
-
-def _group_size(call: OpCall, facts: Facts) -> int | None:
-    found = facts.get("group_size")
-    if found is None and call.module.endswith("c10d_functional"):
-        at = {"all_gather_into_tensor": 1, "all_gather_into_tensor_out": 1, "reduce_scatter_tensor": 2}.get(call.op)
-        found = call.args[at] if at is not None and len(call.args) > at else None
-    return found if type(found) is int and found > 0 else None
 
 
 def _sum(value: object) -> int | None:
     """Bytes of all tensors in a value; None where it has none or the dtype of one is unknown."""
     sizes = [None if t.itemsize is None else math.ceil(t.numel * t.itemsize) for t in OpCall("", "", (value,)).tensors]
     return None if not sizes or None in sizes else sum(size for size in sizes if size is not None)
-
-
-def _by_name(kernel: str, call: OpCall) -> int | None:
-    """Bytes of an annotation's inputs where only their sizes were recorded: the kernel's name has their type."""
-    found = _ELEMENT.search(kernel)
-    size = _ELEMENT_BYTES.get(found["type"]) if found else None
-    return None if size is None or not call.tensors else size * sum(tensor.numel for tensor in call.tensors)
 
 
 def _nbytes(kind: str, call: OpCall, facts: Facts, ranks: int | None) -> int | None:

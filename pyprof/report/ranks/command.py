@@ -10,13 +10,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
+from pyprof.report.ranks.advice import lines
 from pyprof.report.ranks.results import PER_STEP, TABLES, matrix_of
 from pyprof.report.ranks.survey import Survey, survey
 from pyprof.report.ranks.units import files_of
-from pyprof.report.ranks.words import lines
 from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import on_terminal, ordered, say, write
 from pyprof.tables.screen import add_tables, one_table_option, selected
@@ -39,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser)
 
 
-@columns_on_disk()
 def run(options: argparse.Namespace) -> int:
     """Read, compare, print. Returns the exit code: 1 where a file could not be used."""
     if options.table is not None and options.matrix is not None:
@@ -51,13 +49,13 @@ def run(options: argparse.Namespace) -> int:
     if options.folder is None and options.matrix is None and one_table_option(options):
         options.table = options.table or "ranks"
     choose = (lambda records: in_window(records, options)) if window_given(options) else None
-    with survey(files_of(options.file), choose) as whole:
-        _show(whole, options)
-        sys.stdout.flush()
-        for failure in whole.failures:
-            tell(f"failed: {failure}")
-        for note in whole.notes:
-            tell(f"note: {note}")
+    whole = survey(files_of(options.file), choose)
+    _show(whole, options)
+    sys.stdout.flush()
+    for failure in whole.failures:
+        tell(f"failed: {failure}")
+    for note in whole.notes:
+        tell(f"note: {note}")
     return 1 if whole.failures else 0
 
 

@@ -1,19 +1,16 @@
-"""Arrivals -> how much earlier a job would have ended, had the last to come to each meeting come with the next-to-last.
+"""Arrivals -> how much earlier a job would have ended, had the last rank of each collective call come with the next-to-last.
 
-A rank that is late once is late at each following meeting until the others have been held up by it: the same delay, which
-counts once. Meetings are gone through in order of time with each unit's advance, by how many ns it would be earlier after all
-that was taken away before. Where the next-to-last stood still until the last came, all members leave earlier with the meeting;
-where it computed or launched meanwhile, they stay where they were, and the last is late again.
+A rank that is late once is late at each following call until the others have been held up by it: one delay, which counts once.
+Calls are gone through in order of time, with the ns by which each unit would be earlier without the delays so far (its
+advance). If the next-to-last stood still until the last came, all members leave the call earlier; if it computed or launched
+meanwhile, they stay where they were, and the last is late again.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing
 from pyprof.arrays.intervals import ascending_times
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import pieces, running_most, taken
 from pyprof.arrays.types import Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.timeline import UNKNOWN, Timeline, Timelines
@@ -23,13 +20,13 @@ _USUAL = 3  # times the pause between launches that 5 % exceed
 
 
 def delays(found: Arrivals, units: Units, timelines: Timelines, offset: Ints, group: Ints) -> Ints:
-    """For each meeting the ns that its last unit was late after the next-to-last and not yet at an earlier meeting.
+    """For each collective call the ns by which its last unit came after the next-to-last and was not late before.
 
-    offset: ns that each unit's clock is ahead; group: the process group of each meeting.
+    offset: ns that each unit's clock is ahead; group: the process group of each call.
     """
     members: dict[int, list[int]] = {}
     still = np.zeros(len(group), np.int64)
-    for number, (unit, line) in enumerate(zip(units(), timelines.units(), strict=True)):
+    for number, (unit, line) in enumerate(zip(units, timelines.units, strict=True)):
         inside = unit.meeting >= 0
         meeting, start = unit.meeting[inside], unit.start[inside]
         for one in np.unique(group[meeting]).tolist():
@@ -40,17 +37,17 @@ def delays(found: Arrivals, units: Units, timelines: Timelines, offset: Ints, gr
 
 
 def _still(line: Timeline, came: Ints, last: Ints) -> Ints:
-    """How long a unit had done nothing when the last came to each of some meetings, ns; came: when it came itself.
+    """How long a unit had done nothing when the last came to each of some calls, ns; came: when it came itself.
 
     Where its host had launched the next communication already, the device decides when this unit comes there: it stood still
     since its last kernel, but comes there no earlier than it was launched. Where it had not, the host decides, and stood still
     if it launched nothing for longer than is usual.
     """
-    computes = rows_where(len(line.work), lambda part: line.work[part] >= 0)
-    talks = rows_where(len(line.work), lambda part: line.work[part] < 0)
-    before = _latest(taken(line.start, computes), running_most(taken(line.end, computes)), last)
-    launch = ascending_times(taken(line.launch, rows_where(len(line.launch), lambda part: line.launch[part] > UNKNOWN)))
-    launched, next_launch = _latest(launch, launch, last), _next(launch, last)
+    computes, talks = line.work >= 0, line.work < 0
+    before = _latest(line.start[computes], np.maximum.accumulate(line.end[computes]), last)
+    launch = ascending_times(line.launch[line.launch > UNKNOWN])
+    launched = _latest(launch, launch, last)
+    next_launch = np.append(launch, -UNKNOWN)[np.searchsorted(launch, last, "right")]
     usual = _USUAL * _long_pause(launch, np.sort(line.end[talks]))
     silent = next_launch - launched > usual  # silent before the first launch and after the last
     at = np.searchsorted(line.start[talks], came, "right")
@@ -67,24 +64,10 @@ def _latest(times: Ints, values: Ints, until: Ints) -> Ints:
     return found
 
 
-def _next(times: Ints, after: Ints) -> Ints:
-    """The first of the ascending times after each; far ahead where there is none."""
-    at = np.searchsorted(times, after, "right")
-    found = np.full(len(at), -UNKNOWN)
-    there = at < len(times)
-    found[there] = times[at[there]]
-    return found
-
-
 def _long_pause(launch: Ints, left: Ints) -> float:
-    """The time between launches that 5 % exceed, in ns, of those between which no meeting ended, for which the host may have
+    """The time between launches that 5 % exceed, in ns, of those between which no call ended, for which the host may have
     waited; launch, left: ascending; 0 where there is none."""
-    found = Growing(np.int64)
-    for part in pieces(max(len(launch) - 1, 0)):
-        times = launch[part.start : part.stop + 1]
-        found.append(np.diff(times)[np.diff(np.searchsorted(left, times)) == 0])
-    pauses = found.whole()
-    pauses.sort()
+    pauses = np.sort(np.diff(launch)[np.diff(np.searchsorted(left, launch)) == 0])
     at, share = divmod(0.95 * max(len(pauses) - 1, 0), 1)
     around = pauses[int(at) : int(at) + 2]
     return float(around[0] + (around[-1] - around[0]) * share) if len(around) else 0.0
@@ -100,9 +83,9 @@ def _taken_away(found: Arrivals, still: Ints, group: Ints, members: dict[int, In
     for meeting, last, second, more, stood, one in zip(*(column.tolist() for column in columns), strict=True):
         new[meeting] = taken = min(max(0, more - int(advance[last] - advance[second])), more)
         advance[last] += taken
-        leave = min(int(advance[last]), int(advance[second]) + more)  # by how much the meeting ends earlier
+        leave = min(int(advance[last]), int(advance[second]) + more)  # by how much the call ends earlier
         if stood:
             others = members[one][members[one] != last]
-            most = stood if stood < more else _ALL  # who stood from its coming on leaves with the meeting
+            most = stood if stood < more else _ALL  # who stood still since it came leaves with the others
             advance[others] += np.clip(leave - advance[others], -most, most)
     return new

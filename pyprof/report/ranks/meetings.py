@@ -1,26 +1,28 @@
 """Collectives of many ranks -> which of them are the same one: the n-th of its kind, size and process group in a step.
 
-They are written to a temporary file and read back one unit at a time, so that memory does not grow with ranks: only the
-distinct meetings stay in it. A rank that has another number of some kind in a step than most ranks cannot be compared there and
+A rank that has another number of some kind in a step than most ranks cannot be compared there and
 is left out; without steps, the times between collectives show which it lacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import map_distinct
-from pyprof.arrays.shelf import Shelf
-from pyprof.arrays.types import Ints
+from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError
 from pyprof.report.ranks.collectives import Collective
-from pyprof.report.ranks.shift import FARTHEST, pair_up
 
 _STEP_BITS, _TURN_BITS = 19, 24
 _MOST_KEYS = 1 << (62 - _STEP_BITS - _TURN_BITS)
+FARTHEST = 64  # collectives of one kind that a rank may be behind or ahead
+_LEAST = 8  # with fewer, times between them show nothing
+_JITTER_NS = 2_000
+_ROUNDING_NS = 200
+_DRIFT = 50e-6
 
 
 class Recorded(NamedTuple):
@@ -35,8 +37,8 @@ class Recorded(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """One unit's part in meetings: the meeting, when it came and left in ns of the unit's own clock, bytes (-1 unknown).
-    meeting -1: cannot be compared with other ranks."""
+    """One unit's part in collective calls. meeting: number of the call, -1 if it cannot be compared with other ranks; start,
+    end: when the unit came and left, ns of its own clock; nbytes: -1 unknown."""
 
     meeting: Ints
     start: Ints
@@ -45,8 +47,8 @@ class Attended(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """What collectives that can be the same one have in common. lane: number of the communication stream, -1 where the group
-    is known."""
+    """Properties that all ranks see alike in one collective call. lane: number of the communication stream, -1 if the group is
+    known."""
 
     kind: str
     group: str
@@ -56,7 +58,7 @@ class _Key(NamedTuple):
 
 
 class Meetings:
-    """All meetings of all units, a unit at a time."""
+    """All collective calls of all units (`meetings` of ranks)."""
 
     def __init__(self) -> None:
         self.keys: dict[_Key, int] = {}
@@ -65,11 +67,7 @@ class Meetings:
         self._counts: dict[int, dict[int, int]] = {}  # (key, step) -> number of collectives -> units that have as many
         self._ends: dict[int, Ints] = {}  # (key, no step) -> ends on the first unit that has it
         self._known = np.empty(0, np.int64)
-        self._shelf = Shelf()
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-        self._shelf.close()
+        self._units: list[Attended] = []  # with meetings by their number in full, -1 where they are none
 
     def __len__(self) -> int:
         return len(self._known)
@@ -101,7 +99,7 @@ class Meetings:
         meeting = np.where(comparable, (pair << _TURN_BITS) | turn, -1)
         self._known = np.union1d(self._known, meeting[comparable])
         sizes = np.array([-1 if one.nbytes is None else one.nbytes for one in unit.collectives] + [-1], np.int64)
-        self._shelf.add(meeting, unit.start, unit.end, sizes[unit.code])
+        self._units.append(Attended(meeting, unit.start, unit.end, sizes[unit.code]))
 
     def _key_codes(self, unit: Recorded) -> Ints:
         """A code into `keys` for each collective; streams are numbered in the order of their first collective."""
@@ -134,33 +132,69 @@ class Meetings:
             raise InputError("more than 500 thousand steps at once", "choose some with --step A:B")
         return found
 
-    def units(self) -> Iterator[Attended]:
-        """Each unit's part, in the order of `add`; meetings are numbered from 0."""
+    @cached_property
+    def units(self) -> list[Attended]:
+        """Each unit's part, in the order of `add`; calls are numbered from 0. Ask for it when all units are added."""
         usual = {pair: max(counts.items(), key=lambda item: (item[1], item[0]))[0] for pair, counts in self._counts.items()}
-        for number, start, end, nbytes in self._shelf:
+        found = []
+        for number, start, end, nbytes in self._units:
             pair = number >> _TURN_BITS
             distinct, inverse, count = np.unique(pair, return_inverse=True, return_counts=True)
             fits = np.array(
                 [at >= 0 and usual.get(at, n) == n for at, n in zip(distinct.tolist(), count.tolist(), strict=True)], np.bool_
             )
             fit = fits[inverse.ravel()] if len(number) else np.empty(0, np.bool_)
-            yield Attended(np.where(fit, np.searchsorted(self._known, number), -1), start, end, nbytes)
+            found.append(Attended(np.where(fit, np.searchsorted(self._known, number), -1), start, end, nbytes))
+        return found
 
     def key_of(self) -> Ints:
-        """Index into `keys` of each meeting."""
+        """Index into `keys` of each collective call."""
         return self._known >> (_STEP_BITS + _TURN_BITS)
 
     def step_of(self) -> Ints:
-        """Index into `steps` of each meeting."""
+        """Index into `steps` of each collective call."""
         return (self._known >> _TURN_BITS) & ((1 << _STEP_BITS) - 1)
 
     def turn_of(self) -> Ints:
-        """The number of meetings of its kind before it in the step."""
+        """How many calls of its kind come before it in the step."""
         has_step = np.array([step >= 0 for _, step in self.steps] + [False], np.bool_)[self.step_of()]
         return (self._known & ((1 << _TURN_BITS) - 1)) - np.where(has_step, 0, FARTHEST)
 
     def group_of(self) -> Ints:
-        """A number, from 0, for the process group of each meeting."""
+        """Number, from 0, of the process group of each collective call."""
         groups: dict[tuple[str, int], int] = {}
         of_key = [groups.setdefault((key.group, key.lane), len(groups)) for key in self.keys]
         return np.array(of_key, np.int64)[self.key_of()]
+
+
+def pair_up(reference: Ints, ends: Ints) -> tuple[int, Bools]:
+    """(shift, whether each pair fits): ends[i] and reference[i + shift] are of one collective; both in ns, ascending.
+
+    With too few, they are counted from the first, and fit only where both have the same number.
+    """
+    fewer = min(len(reference), len(ends))
+    if fewer < _LEAST:
+        return 0, np.full(len(ends), len(reference) == len(ends))
+    costs = {shift: _cost(reference, ends, shift) for shift in range(-FARTHEST, FARTHEST + 1)}
+    best = min(costs, key=lambda shift: (costs[shift], abs(shift)))
+    shift = 0 if costs[0] <= 2 * costs[best] + _ROUNDING_NS else best  # steady steps look the same at any shift
+    at = np.arange(len(ends)) + shift
+    inside = (at >= 0) & (at < len(reference))
+    ahead = ends[inside] - reference[at[inside]]
+    middle = np.median(ahead)
+    far = np.abs(ends - np.median(ends)) * _DRIFT
+    gap = float(np.median(np.diff(reference)))
+    # What the reference did not record cannot be compared with it, but may be with other ranks.
+    fits = np.full(len(ends), costs[shift] < gap / 4)
+    fits[inside] &= np.abs(ahead - middle) <= gap / 2 + far[inside] + _JITTER_NS
+    return shift, fits
+
+
+def _cost(reference: Ints, ends: Ints, shift: int) -> float:
+    """The median difference of times from one end to the next; infinite where too few are left."""
+    own = ends[max(-shift, 0) :]
+    other = reference[max(shift, 0) :]
+    count = min(len(own), len(other))
+    if count < max(_LEAST // 2, min(len(ends), len(reference)) // 2):
+        return float("inf")
+    return float(np.median(np.abs(np.diff(own[:count]) - np.diff(other[:count]))))

@@ -1,11 +1,11 @@
 """Files of ranks -> all that the tables of the report are made from, reading one rank at a time.
 
-In memory stay a few numbers for each rank and step, and the distinct collectives and layers; all else is in temporary files.
+In memory stay the times of each rank's activities and collectives, not its records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import count
 
@@ -16,8 +16,8 @@ from pyprof.errors import InputError, PyprofError
 from pyprof.parse.records.locations import File
 from pyprof.parse.records.records import Records
 from pyprof.report.ranks import busy, collectives
-from pyprof.report.ranks.arrivals import Arrivals, Waits, arrivals, waits
-from pyprof.report.ranks.causes import Cause, Job, causes_of
+from pyprof.report.ranks.arrivals import Arrivals, RankWaits, arrivals, waits
+from pyprof.report.ranks.causes import Cause, Delayed, causes_of
 from pyprof.report.ranks.clocks import Clocks, align
 from pyprof.report.ranks.delays import delays
 from pyprof.report.ranks.meetings import Attended, Meetings, Recorded
@@ -30,9 +30,9 @@ _APART_NS = 200_000  # ends of one collective differ by less, if it is one
 
 
 class Survey:
-    """What the files of a job hold, one unit after another. units: without records, in their order, by which all else numbers
-    them; busy: times of each unit by step; communicates: whether it has collectives; files: numbers of those that hold units;
-    failures: of files that cannot be used."""
+    """All that is known of a job's ranks. units: without their records; every other column counts them in this order; busy:
+    times of each unit by step; communicates: whether it has collectives; files: numbers of the files with units; failures:
+    errors of files that cannot be used."""
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
@@ -42,14 +42,6 @@ class Survey:
         self.failures: list[PyprofError] = []
         self.meetings, self.timelines = Meetings(), Timelines()
         self._base: int | None = None  # so that times are small numbers, which a float holds exactly
-
-    def __enter__(self) -> Survey:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Remove the temporary files."""
-        self.meetings.close()
-        self.timelines.close()
 
     def add(self, unit: Unit, file: int) -> None:
         """One unit; its records are not needed afterwards."""
@@ -91,7 +83,10 @@ class Survey:
     @cached_property
     def clocks(self) -> Clocks:
         """By how much the clock of each unit is ahead."""
-        found = align(self._ended(), self.meetings.group_of())
+        # A unit that did not record when collectives ended keeps the clock of its session.
+        parts = zip(self.units, self.meetings.units, strict=True)
+        ended = [part if unit.ends else Attended(*(column[:0] for column in part)) for unit, part in parts]
+        found = align(ended, self.meetings.group_of())
         noise = float(np.nanmax(found.spread, initial=0.0))
         dated = all(unit.origin_ns >= 0 for unit in self.units)
         if dated and noise > _APART_NS and np.abs(found.offset).max() < _NOISES * noise:
@@ -104,25 +99,20 @@ class Survey:
         """Whether the end of every collective is known."""
         return all(unit.ends for unit in self.units)
 
-    def _ended(self) -> Iterator[Attended]:
-        """Each unit's part in meetings whose end it recorded: the others' clocks remain those of their sessions."""
-        for unit, part in zip(self.units, self.meetings.units(), strict=True):
-            yield part if unit.ends else Attended(*(column[:0] for column in part))
-
     @cached_property
     def arrivals(self) -> Arrivals:
-        """Who came when to each meeting."""
+        """Arrival times of the ranks at each collective call."""
         return arrivals(self.meetings.units, self.clocks.offset, len(self.meetings))
 
     @cached_property
-    def waits(self) -> Waits:
+    def waits(self) -> RankWaits:
         """How long each unit waited in each step, and the others for it."""
         meetings = self.meetings
         return waits(meetings.units, self.clocks.offset, self.arrivals, meetings.step_of(), len(meetings.steps))
 
     @cached_property
     def delays(self) -> Ints:
-        """For each meeting the ns that its last was late after the next-to-last, each delay once."""
+        """For each collective call the ns by which its last rank came after the next-to-last; each delay counts once."""
         return delays(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.meetings.group_of())
 
     @cached_property
@@ -138,41 +128,37 @@ class Survey:
 
     @cached_property
     def all_causes(self) -> list[Cause]:
-        """What these ranks did that took longer than on the others, a tenth of their delay at least."""
+        """Causes of the delays of `slowest`: work that took longer than on other ranks, at least a tenth of the delay."""
         if not self.ends:
             return []  # what looks like lateness may be waiting
         of_ranks = (self.rank_of, len(self.ranks))
-        job = Job(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.delays, *of_ranks)
+        job = Delayed(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.delays, *of_ranks)
         return causes_of(job, self.slowest)
 
     def causes(self, row: int) -> list[Cause]:
-        """Those of one of `slowest`."""
+        """Causes of one of `slowest`."""
         return [cause for cause in self.all_causes if cause.rank == row]
 
     @property
     def notes(self) -> list[str]:
-        """What the files lack, and what that means for the tables."""
+        """Notes on data that the files lack, and what that means for the tables."""
         return _notes(self)
 
 
 def survey(files: Iterable[File], choose: Choose | None = None) -> Survey:
-    """Read every file. choose: a mask over records, None: all of them. What is compared is computed within `with`.
+    """Read every file. choose: a mask over records, None: all of them.
 
     Raises InputError where nothing ran on a GPU in any file.
     """
     whole = Survey()
-    try:
-        for number, path in enumerate(files):
-            for unit in units_of(path, choose):
-                if isinstance(unit, PyprofError):
-                    whole.failures.append(unit)
-                else:
-                    whole.add(unit, number)
-        if not whole.units:
-            raise next(iter(whole.failures), InputError("no files", "give captures of a GPU, or what pyprof parse wrote"))
-    except BaseException:
-        whole.__exit__()
-        raise
+    for number, path in enumerate(files):
+        for unit in units_of(path, choose):
+            if isinstance(unit, PyprofError):
+                whole.failures.append(unit)
+            else:
+                whole.add(unit, number)
+    if not whole.units:
+        raise next(iter(whole.failures), InputError("no files", "give captures of a GPU, or what pyprof parse wrote"))
     return whole
 
 
@@ -219,7 +205,7 @@ def _notes(whole: Survey) -> list[str]:
 
 
 def how_aligned(whole: Survey, unit: int) -> str:
-    """What connects a unit's clock to the others: collectives, session, file (one capture for all) or not."""
+    """How a unit's clock was aligned with the others: collectives, session, file (one capture for all) or not."""
     component = whole.clocks.component
     if (component == component[unit]).sum() > 1:
         return "collectives"

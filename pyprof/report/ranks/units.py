@@ -7,22 +7,18 @@ folder in a data set; where several processes or devices of one file have none, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows, extent
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, pieces, taken
+from pyprof.arrays.columns import among, distinct_rows
 from pyprof.arrays.types import Array, Bools
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.parse.records.dataset import expand, named_rank, stored
 from pyprof.parse.records.locations import File, fetched, is_folder, locate, matching
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind, Trace
-from pyprof.report.ranks.host import with_workers
 
 Choose = Callable[[Records], Bools]  # a mask over records
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
@@ -46,7 +42,7 @@ class Unit(NamedTuple):
 
 
 def files_of(names: Sequence[str]) -> list[File]:
-    """Of a data set its Parquet files by rank, else captures and records as they are named.
+    """All files that these names lead to: of a data set its Parquet files by rank, else captures and records as named.
 
     Raises InputError where a name leads to no file.
     """
@@ -74,40 +70,50 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
     from pyprof.loading import load_with_trace
 
     records, trace = load_with_trace(str(local))
-    kind = records["kind"]
-    on_gpu = any(among(kind[part], _ON_GPU).any() for part in pieces(len(kind)))
-    ends = on_gpu
+    hint = "`pyprof summary` shows a run on the CPU alone; ranks are compared by their collectives (NCCL, RCCL, gloo)"
+    nothing = InputError(f"{path}: nothing ran on a GPU in it, and no collective on the CPU", hint)
+    ends = on_gpu = bool(among(records["kind"], _ON_GPU).any())
     if not on_gpu:
         if not (records["phase"] == PHASES.index("communication")).any():
-            raise _nothing(path)
+            raise nothing
         if trace is not None:
             records, ends = with_workers(records, trace)
     if choose is not None:
         records = records.select(choose(records))
-    start, kind, wanted = records["start_ns"], records["kind"], _ON_GPU if on_gpu else (ActivityKind.CPU,)
-    rows = rows_where(len(kind), lambda part: among(kind[part], wanted) & (start[part] >= 0))
+    wanted = among(records["kind"], _ON_GPU if on_gpu else (ActivityKind.CPU,))
+    rows = np.flatnonzero(wanted & (records["start_ns"] >= 0))
     if not len(rows):
-        raise _nothing(path)
-    rank, *places = (taken(records[name], rows) for name in ("rank", "pid", "device"))
-    alone = (computed(len(rows), np.int64, partial(_where_unknown, rank, values)) for values in places)
-    distinct, begin_ns = distinct_rows(rank, *alone), extent(taken(start, rows))[0]
-    several = distinct.columns.shape[1] > 1
+        raise nothing
+    rank, *places = (records[name][rows] for name in ("rank", "pid", "device"))
+    distinct = distinct_rows(rank, *(np.where(rank >= 0, -1, values) for values in places))
+    begin_ns, several = int(records["start_ns"][rows].min()), distinct.columns.shape[1] > 1
     for number, (recorded, pid, device) in enumerate(distinct.columns.T.tolist()):
         name = f"{path.name}, process {pid}, device {device}" if several and recorded < 0 else path.name
         known = recorded if recorded >= 0 or several else named_rank(path)
-        part = taken(rows, rows_where(len(rows), partial(_is_number, distinct.inverse, number)))
+        part = rows[distinct.inverse == number]
         chosen = records if len(part) == len(records) else records.select(part)
         yield Unit(known, name, chosen, records.utc_ns, begin_ns, trace, ends)
 
 
-def _where_unknown(rank: Array, values: Array, part: slice) -> Array:
-    return np.where(rank[part] >= 0, -1, values[part])
-
-
-def _is_number(numbers: Array, number: int, part: slice) -> Bools:
-    return np.asarray(numbers[part] == number)
-
-
-def _nothing(path: File) -> InputError:
-    hint = "`pyprof summary` shows a run on the CPU alone; ranks are compared by their collectives (NCCL, RCCL, gloo)"
-    return InputError(f"{path}: nothing ran on a GPU in it, and no collective on the CPU", hint)
+def with_workers(records: Records, trace: Trace) -> tuple[Records, bool]:
+    """Records of a run on the CPU with the time of each collective from its begin to its end on gloo's own threads, where the
+    capture has it: the op that requests one returns before. And whether it has that of nearly all."""
+    labels = {code: m.name.removeprefix("gloo:") for code, m in enumerate(trace.markers) if m.name.startswith("gloo:")}
+    working = np.flatnonzero(np.isin(trace.ranges["label"], list(labels)))
+    working = working[np.argsort(trace.ranges["start_ns"][working], kind="stable")]
+    process = trace.threads["process"][trace.ranges["thread"][working]]
+    columns: dict[str, Array] = {name: records[name].copy() for name in ("start_ns", "dur_ns")}
+    asked = np.flatnonzero(records["phase"] == PHASES.index("communication"))
+    asked = asked[np.argsort(records["start_ns"][asked], kind="stable")]
+    lacking = 0
+    for pid in np.unique(records["pid"][asked]).tolist():
+        mine = working[trace.processes["pid"][process] == pid].tolist()
+        for row in asked[records["pid"][asked] == pid].tolist():
+            begin = int(records["start_ns"][row])
+            at = next((n for n, r in enumerate(mine) if trace.ranges["start_ns"][r] >= begin), None)
+            lacking += at is None
+            if at is not None:
+                one = mine.pop(at)
+                columns["start_ns"][row] = trace.ranges["start_ns"][one]
+                columns["dur_ns"][row] = trace.ranges["end_ns"][one] - trace.ranges["start_ns"][one]
+    return records.with_ops(columns, records.calls), 10 * lacking <= len(asked)

@@ -19,7 +19,7 @@ from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import LEAST_KNOWN, exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
-from pyprof.report.layernumbers import IN_PART, without_numbers
+from pyprof.report.advice.base import IN_PART, without_numbers
 from pyprof.report.summary.model import Lost, Share
 from pyprof.tables.table import Texts
 

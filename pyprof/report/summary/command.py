@@ -125,8 +125,8 @@ def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary
         return ranks[0]
     choose = (lambda records: in_window(records, options)) if window_given(options) else None
     try:
-        with survey(files, choose) as whole:
-            return job_of(name, ranks, straggler(whole), whole.notes)
+        whole = survey(files, choose)
+        return job_of(name, ranks, straggler(whole), whole.notes)
     except InputError:  # nothing that ranks could be compared by
         return job_of(name, ranks, None)
 

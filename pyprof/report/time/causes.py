@@ -13,7 +13,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import Segments, summed, union
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Bools, Integers, Ints
 from pyprof.parse.records.host import Host, Spans
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.time.division import DeviceGaps, Division
@@ -24,15 +24,15 @@ from pyprof.report.time.waits import Waits, blamed_calls, fall_into, idling_wait
 # behind one most of whose kernels are missing. host: for more than 2 ms, at the window's end, or all of it without a device.
 MEANINGS = {
     "data_loading": "the host prepared inputs: in a DataLoader, or otherwise before the first launch of a step",
-    "synchronization": "the host had waited for the device (.item(), a blocking copy), which so ran dry",
+    "synchronization": "the CPU blocked on the GPU (.item(), a blocking copy), so nothing was queued",
     "compilation": "the host compiled, loaded modules or recorded a graph",
     "allocation": "the host allocated or freed memory of the device",
     "profiler": "estimated: what recording itself added between launches",
-    "launch": "the host launched one after another, and too slowly",
+    "launch": "the CPU launches kernels more slowly than the GPU finishes them",
     "host": "the host did something else, or nothing that is recorded",
-    "queued": "what a device takes between two activities that were both launched in time",
+    "queued": "the device's own pause between two activities that were both launched in time",
     "unrecorded": "work was launched before the recording began, or was lost",
-    "unknown": "nothing is known that it waited for, or the records do not show what the host did",
+    "unknown": "no cause is known, or the records do not show what the host did",
 }
 CAUSES = tuple(MEANINGS)
 _CODE = {cause: code for code, cause in enumerate(CAUSES)}
@@ -43,56 +43,87 @@ _REPLAY = 8  # activities of one launch
 _TIMES = 3  # as many activities of a replay as kernels: most of them are missing
 _WORTH = 0.03  # of the window: from here on it is worth knowing what recording took of the time that launches came too late
 _TO_DEVICE = 1  # CUDA's number of a copy from the host to a device
+_LATE = -1  # as a cause: several, since the device waited for the host
 _OFTEN = 3  # pauses before copies to the device that make them a habit where no steps are marked
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
+class Causes:
+    """How long gaps are for each of their causes: one row a gap and cause, in this order, none of 0 ns; cause: place in
+    CAUSES."""
+
+    gap: Integers
+    cause: Integers
+    ns: Ints
+
+    def of(self, gaps: Ints) -> Ints:
+        """(gaps, CAUSES): ns of these gaps."""
+        first, stop = (np.searchsorted(self.gap, gaps, side) for side in ("left", "right"))
+        result = np.zeros((len(gaps), len(CAUSES)), np.int64)
+        count = stop - first
+        at = np.arange(count.sum()) + np.repeat(stop - np.cumsum(count), count)
+        result[np.repeat(np.arange(len(gaps)), count), self.cause[at]] = self.ns[at]
+        return result
+
+    def totals(self, group: Integers, groups: int) -> Ints:
+        """(groups, CAUSES): ns of all gaps of each group. group: of each gap."""
+        cell = group[self.gap].astype(np.int64) * len(CAUSES) + self.cause
+        return summed(cell, self.ns, groups * len(CAUSES)).reshape(groups, len(CAUSES))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Idle:
-    """devices: how many there are; divided: (gaps, CAUSES), how long each gap is for each cause; waited: row of Waits of the
-    call whose wait a gap is for, -1 none."""
+    """devices: how many there are; causes: of each gap; waited: row of Waits of the call whose wait a gap is for, -1 none."""
 
     gaps: DeviceGaps
     devices: int
-    divided: Ints
-    waited: Ints
+    causes: Causes
+    waited: Integers
 
     def rows_of(self, cause: str) -> tuple[Ints, Ints]:
         """(the gaps that have time for a cause, ascending; how long it is)."""
-        time = self.divided[:, _CODE[cause]]
-        rows = np.flatnonzero(time)
-        return rows, time[rows]
+        at = np.flatnonzero(self.causes.cause == _CODE[cause])
+        return self.causes.gap[at].astype(np.int64), self.causes.ns[at]
 
     @cached_property
     def by_device(self) -> Ints:
         """(CAUSES, devices): ns."""
-        return np.stack([summed(self.gaps.device, self.divided[:, code], self.devices) for code in range(len(CAUSES))])
+        return self.causes.totals(self.gaps.device, self.devices).T
 
     def causes_of(self, gap: int) -> list[tuple[int, str]]:
         """(ns, cause) of each cause of one gap."""
-        return [(ns, cause) for ns, cause in zip(self.divided[gap].tolist(), CAUSES, strict=True) if ns]
+        return [(ns, cause) for ns, cause in zip(self.causes.of(np.array([gap]))[0].tolist(), CAUSES, strict=True) if ns]
 
 
 def idle_causes(division: Division, host: Host | None, waits: Waits | None, steps: Steps | None) -> Idle:
     """The causes of each gap of each device. host, waits: None for records without their capture's host."""
     gaps = division.gaps
-    divided, waited = np.zeros((len(gaps), len(CAUSES)), np.int64), np.full(len(gaps), -1, np.int64)
-    if not division.on_gpu:
-        rows = np.arange(len(gaps))
-        divided, left = _Late(division, host, waits, steps, rows).known()
-        divided[:, _CODE["host"]] += left
-        return Idle(gaps, division.count, divided, waited)
-    cause = np.where((gaps.time_ns <= _QUEUED_NS) & (gaps.after >= 0), _CODE["queued"], _CODE["unknown"])
-    cause[gaps.after < 0] = _CODE["host"]
-    late = division.waits_for_host.copy()
-    for lost in (unrecorded(division), _in_replays(division)):
-        late[lost] = False
-        # Of records without their capture copies may be missing, so that what seems lost perhaps is there.
-        cause[lost] = _CODE["unknown" if host is None else "unrecorded"]
-    divided[np.arange(len(gaps)), cause] = gaps.time_ns
-    rows = np.flatnonzero(late)
-    if len(rows):
-        divided[rows], waited[rows] = _Late(division, host, waits, steps, rows).divided()
-    return Idle(gaps, division.count, divided, waited)
+    rows, waited = np.arange(len(gaps)), np.full(len(gaps), -1, np.int32)
+    cause = np.full(len(gaps), _LATE, np.int8)
+    if division.on_gpu:
+        cause[:] = np.where((gaps.time_ns <= _QUEUED_NS) & (gaps.after >= 0), _CODE["queued"], _CODE["unknown"])
+        cause[gaps.after < 0] = _CODE["host"]
+        cause[division.waits_for_host] = _LATE
+        for lost in (unrecorded(division), _in_replays(division)):
+            # Of records without their capture copies may be missing, so that what seems lost perhaps is there.
+            cause[lost] = _CODE["unknown" if host is None else "unrecorded"]
+        rows = np.flatnonzero(cause == _LATE)
+    if not len(rows):
+        return Idle(gaps, division.count, Causes(np.arange(len(gaps), dtype=division.row.dtype), cause, gaps.time_ns), waited)
+    late = _Late(division, host, waits, steps, rows)
+    if division.on_gpu:
+        times, waited[rows] = late.divided()
+    else:
+        times, left = late.known()
+        times["host"] = left
+    single = np.flatnonzero(cause != _LATE)
+    parts = [(single, cause[single], gaps.time_ns[single])]
+    for name, time in times.items():
+        some = np.flatnonzero(time)
+        parts.append((rows[some], np.full(len(some), _CODE[name], np.int8), time[some]))
+    gap, cause, ns = map(np.concatenate, zip(*parts, strict=True))
+    order = np.lexsort((cause, gap))
+    return Idle(gaps, division.count, Causes(gap[order].astype(division.row.dtype), cause[order], ns[order]), waited)
 
 
 def unrecorded(division: Division) -> Ints:
@@ -106,8 +137,8 @@ def unrecorded(division: Division) -> Ints:
 
 
 def _in_replays(division: Division) -> Ints:
-    """The gaps inside of the replay of a graph, which runs one node after another, and those behind a replay of which next to
-    nothing but sets and copies of memory was recorded."""
+    """Gaps inside a graph's replay, which runs one node after another, and gaps after a replay whose kernels are mostly
+    missing."""
     gaps, records = division.gaps, division.records
     long = np.flatnonzero(gaps.time_ns > _QUEUED_NS)
     before, after = gaps.before[long], gaps.after[long]
@@ -152,68 +183,62 @@ class _Late:
         kinds = ("loading", "compilation", "allocation", "preparation", "long_calls")
         self.work = {kind: _segments(work.get(kind, []), self.processes) for kind in kinds}
 
-    def known(self) -> tuple[Ints, Ints]:
-        """(gaps, CAUSES) of what the host is known to have done by name, and what is left of each gap, in ns."""
+    def known(self) -> tuple[dict[str, Ints], Ints]:
+        """(ns of each gap for what the host is known to have done by name, what is left of each gap in ns)."""
         left = self.end - self.begin
-        result = np.zeros((len(left), len(CAUSES)), np.int64)
         loading, compilation = self.work["loading"], _joined(self.work["compilation"], self._first_launches())
         if len(self.work["preparation"].start):
             loading = _joined(loading, self._prepared())
-        before, covered = loading, np.zeros(len(left), np.int64)
-        for cause, segments in (
-            ("data_loading", loading), ("compilation", compilation), ("allocation", self.work["allocation"]),
-        ):  # fmt: skip
+        before, covered, times = loading, np.zeros(len(left), np.int64), {}
+        named = {"data_loading": loading, "compilation": compilation, "allocation": self.work["allocation"]}
+        for cause, segments in named.items():
             before = _joined(before, segments)
             upto = before.covered(self.process, self.end) - before.covered(self.process, self.begin)
-            result[:, _CODE[cause]] = upto - covered
+            times[cause] = upto - covered
             covered = upto
-        return result, left - covered
+        return times, left - covered
 
-    def divided(self) -> tuple[Ints, Ints]:
-        """(gaps, CAUSES) in ns, and the call that the host had been waiting in."""
-        result, left = self.known()
-        recorded = np.minimum(self._recording(left), left)
-        result[:, _CODE["profiler"]] = recorded
-        left = left - recorded
+    def divided(self) -> tuple[dict[str, Ints], Ints]:
+        """(ns of each gap by cause, the call that the host had been waiting in)."""
+        times, left = self.known()
+        division, records = self.division, self.division.records
+        if self.host is not None and self.host.frames and left.sum() >= _WORTH * division.wall_ns * division.count:
+            # How much of each gap recording Python's frames took of the launching thread.
+            who, _, wanted = distinct_rows(records["pid"][self.after], records["tid"][self.after])
+            threads = {(pid, tid): number for number, (pid, tid) in enumerate(who.T.tolist())}
+            recorder = _segments(self.host.recorder, threads)
+            taken = recorder.covered(wanted, self.end) - recorder.covered(wanted, self.begin)
+            times["profiler"] = np.minimum(taken, left)
+            left = left - times["profiler"]
         paused = np.zeros(len(left), np.bool_)
-        for cause, time in self._pauses(left):
-            result[:, _CODE[cause]] += time
+        for cause, time in self._pauses(left).items():
+            times[cause] = times.get(cause, 0) + time
             left, paused = left - time, paused | (time > 0)
-        waited, call = blamed_calls(self.division, self.waits, self.rows)
+        waited, call = blamed_calls(division, self.waits, self.rows)
         if self.waits is None:
-            silent = silences(self.division)
-            gone = np.where(fall_into(self.division, silent, self.rows), left, relieved(self.division, silent, self.rows))
-            result[:, _CODE["unknown"]] = np.where(waited, 0, np.minimum(gone, left))
-            left = left - result[:, _CODE["unknown"]]
+            silent = silences(division)
+            gone = np.where(fall_into(division, silent, self.rows), left, relieved(division, silent, self.rows))
+            times["unknown"] = np.where(waited, 0, np.minimum(gone, left))
+            left = left - times["unknown"]
             drained = np.where(waited, left, 0)
         else:
-            rows, waiting = idling_waits(self.division, self.waits)
-            drained = np.where(waited, left, np.minimum(relieved(self.division, waiting, self.rows), left))
+            rows, waiting = idling_waits(division, self.waits)
+            drained = np.where(waited, left, np.minimum(relieved(division, waiting, self.rows), left))
             # What follows a pause is no longer the fault of the wait before it.
             ends = np.append(self.waits.end_ns, 0)[call]
             drained = np.where(paused & (call >= 0), np.clip(ends - self.begin, 0, left), drained)
-            last = last_wait(self.division, self.waits, rows, self.rows)
+            last = last_wait(division, self.waits, rows, self.rows)
             call = np.where((call < 0) & (drained > 0), last, call)
-        result[:, _CODE["synchronization"]] = drained
+        times["synchronization"] = drained
         # Before the first activity of a window nothing was launched that this launch comes after.
-        rest, first = left - drained, self.division.gaps.before[self.rows] < 0
-        result[:, _CODE["launch"]] = np.where(first, 0, rest)
-        result[:, _CODE["host"]] += np.where(first, rest, 0)
-        return result, call
-
-    def _recording(self, left: Ints) -> Ints:
-        """How much of each gap recording Python's frames took of the launching thread."""
-        division, records = self.division, self.division.records
-        if self.host is None or not self.host.frames or left.sum() < _WORTH * division.wall_ns * division.count:
-            return np.zeros_like(left)
-        who, _, wanted = distinct_rows(records["pid"][self.after], records["tid"][self.after])
-        threads = {(pid, tid): number for number, (pid, tid) in enumerate(who.T.tolist())}
-        segments = _segments(self.host.recorder, threads)
-        return segments.covered(wanted, self.end) - segments.covered(wanted, self.begin)
+        rest, first = left - drained, division.gaps.before[self.rows] < 0
+        times["launch"] = np.where(first, 0, rest)
+        times["host"] = times["host"] + np.where(first, rest, 0)
+        return times, call
 
     def _prepared(self) -> Segments:
         """When libraries made inputs: in gaps before a copy to the device, or before the first launch of a step."""
-        rows = np.flatnonzero(self._begins_a_step() | self._copies_to_device())
+        rows = np.flatnonzero(self._begins_a_step | self._copies_to_device)
         spans = self.work["preparation"]
         inside = union(self.process[rows], self.begin[rows], self.end[rows])
         # What lies in both: all edges of either, kept where both cover.
@@ -235,11 +260,10 @@ class _Late:
         begin = records["launch_ns"][after[rows]].astype(np.int64)
         return union(self.process[rows], begin, begin + took[rows])
 
-    def _pauses(self, left: Ints) -> list[tuple[str, Ints]]:
+    def _pauses(self, left: Ints) -> dict[str, Ints]:
         """How much of what is left of each gap the host spent in pauses, without calls of the API (or, but before copies of
         inputs, ops that launch nothing): those before the loading of a module are compilation, those before copies loading."""
-        compiled, result = np.zeros_like(left), np.zeros_like(left)
-        copies = self._copies_to_device()
+        compiled, result, copies = np.zeros_like(left), np.zeros_like(left), self._copies_to_device
         least = np.where(copies, _PAUSE_NS // 2, _PAUSE_NS)
         long = np.flatnonzero(left > least)
         if self.host is None:
@@ -250,8 +274,16 @@ class _Late:
                 compiled[row], result[row] = self._paused(row, bool(copies[row]), int(least[row]))
         compiled = np.minimum(compiled, left)
         result = np.minimum(result, left - compiled)
-        loads = self._loads((result > 0) & copies)
-        return [("compilation", compiled), ("data_loading", np.where(loads, result, 0)), ("host", np.where(loads, 0, result))]
+        loads = (result > 0) & copies
+        if self.steps is not None and self.steps.kind == "engine":  # what its scheduler does between steps is no data loading
+            loads[:] = False
+        elif self.steps is not None and len(self.steps):  # those before a step's first launch
+            loads &= self._begins_a_step
+        else:  # those that come again and again
+            records = self.division.records
+            _, _, kind = distinct_rows(records["call"][self.after], records["inner"][self.after])
+            loads &= (np.bincount(kind[loads], minlength=int(kind.max(initial=0)) + 1) >= _OFTEN)[kind]
+        return {"compilation": compiled, "data_loading": np.where(loads, result, 0), "host": np.where(loads, 0, result)}
 
     def _paused(self, row: int, copies: bool, least_ns: int) -> tuple[int, int]:
         """The time of one gap in pauses of at least so long: (those that end as compilation begins, all others). Pauses most of
@@ -280,23 +312,13 @@ class _Late:
             for kind in ("call_pauses", "op_pauses")
         }
 
-    def _loads(self, found: Bools) -> Bools:
-        """In which of these pauses before copies to the device the host prepared inputs: those before a step's first launch, or
-        where no steps are marked those that come again and again."""
-        if self.steps is not None and self.steps.kind == "engine":  # what its scheduler does between steps is no data loading
-            return np.zeros_like(found)
-        if self.steps is not None and len(self.steps):
-            return found & self._begins_a_step()
-        records = self.division.records
-        _, _, kind = distinct_rows(records["call"][self.after], records["inner"][self.after])
-        count = np.bincount(kind[found], minlength=int(kind.max(initial=0)) + 1)
-        return np.asarray(found & (count[kind] >= _OFTEN))
-
+    @cached_property
     def _copies_to_device(self) -> Bools:
         """Which gaps are followed by a copy from the host."""
         kind, copied = (self.division.records[name][self.after] for name in ("kind", "copykind"))
         return np.asarray((kind == ActivityKind.MEMCPY) & (copied == _TO_DEVICE))
 
+    @cached_property
     def _begins_a_step(self) -> Bools:
         """Which gaps are followed by what a step launches up to its first kernel."""
         if self.steps is None or not len(self.steps):

@@ -1,20 +1,22 @@
 """Records in a window of time -> one division of that time, from which every figure and every advice of a report is taken.
 
-Each nanosecond of each device belongs to one activity that runs, or to one gap between activities. Of several that run at once
-a kernel that computes holds the device before communication, that before copies, and of equals the one that began first. So
-what is busy and idle, exposed or saved adds up to the window, and nothing is counted twice. Of the host it knows the times of
-launches alone: why a gap is one is not its business (see causes).
+Each nanosecond of each device belongs to one activity that runs, or to one gap between activities. If several run at once, a
+kernel that computes takes the time before communication, communication before copies, and among equals the first to begin
+(their exclusive time). So busy and idle, exposed and saved time add up to the window, and nothing counts twice. Of the host
+only the times of launches are used; causes.py says why a gap is one.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import count_before, latest, summed, union
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.columns import distinct_rows, row_type
+from pyprof.arrays.intervals import count_before, latest, order_of, summed, union
+from pyprof.arrays.nesting import stable_order
+from pyprof.arrays.types import Bools, Integers, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
 
@@ -25,6 +27,7 @@ _LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
 _FAR_NS = 1 << 62  # beyond any time that is real
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class DeviceGaps:
     """One row a time in which nothing runs on a device, in order of device and begin.
 
@@ -32,9 +35,16 @@ class DeviceGaps:
     -1 at the window's begin or end, and where a pause of the recording is.
     """
 
-    def __init__(self, device: Ints, start_ns: Ints, end_ns: Ints, before: Ints, after: Ints) -> None:
-        self.device, self.start_ns, self.end_ns, self.before, self.after = device, start_ns, end_ns, before, after
-        self.time_ns = end_ns - start_ns
+    device: Integers
+    start_ns: Ints
+    end_ns: Ints
+    before: Integers
+    after: Integers
+
+    @property
+    def time_ns(self) -> Ints:
+        """Length of each."""
+        return self.end_ns - self.start_ns
 
     def __len__(self) -> int:
         return len(self.device)
@@ -59,11 +69,13 @@ class Division:
             inside &= kind != ActivityKind.CPU
         for first, last in pauses:
             inside &= (start < first) | (start >= last)
-        row = np.flatnonzero(inside)
-        (self.pids, self.devices), _, device = distinct_rows(records["pid"][row], records["device"][row])
+        row = np.flatnonzero(inside).astype(row_type(len(kind)))
+        (self.pids, self.devices), _, place = distinct_rows(records["pid"][row], records["device"][row])
+        place = place.astype(np.min_scalar_type(-max(self.count, 1)))
         begin, end = np.maximum(start[row], begin_ns), np.minimum(end[row], self.end_ns)
-        order = np.lexsort((end, begin, device))
-        self.row, self.place, self.begins, self.ends = row[order], device[order], begin[order], end[order]
+        if (order := order_of(place, begin, end)) is not None:
+            row, place, begin, end = row[order], place[order], begin[order], end[order]
+        self.row, self.place, self.begins, self.ends = row, place, begin, end
         communicates = records["phase"][self.row] == PHASES.index("communication")
         copies = np.isin(kind[self.row], _COPIES)
         self.role = np.where(copies, COPY, np.where(communicates, COMMUNICATION, COMPUTE)).astype(np.int8)
@@ -81,7 +93,7 @@ class Division:
     @cached_property
     def device(self) -> Ints:
         """The device of each record, -1 for those outside of the window."""
-        result = np.full(len(self.records), -1, np.min_scalar_type(-max(self.count, 1)))
+        result = np.full(len(self.records), -1, self.place.dtype)
         result[self.row] = self.place
         return result
 
@@ -92,7 +104,7 @@ class Division:
 
     @cached_property
     def held_ns(self) -> Ints:
-        """For each record the time in which it holds its device; 0 outside of the window."""
+        """Exclusive time of each record: in which it holds its device; 0 outside of the window."""
         result = np.zeros(len(self.records), np.int64)
         for role in range(len(BUSY)):
             mine = np.flatnonzero(self.role == role)
@@ -110,7 +122,7 @@ class Division:
         return result
 
     @staticmethod
-    def _reached(device: Ints, end: Ints) -> tuple[Ints, Ints]:
+    def _reached(device: Integers, end: Ints) -> tuple[Ints, Ints]:
         """For each activity the last end of those of its device before it, and which ends then; the least time and -1 for a
         device's first."""
         last = latest(device, end)
@@ -131,29 +143,29 @@ class Division:
         reach, holder = self._reached(self.place, self.ends)
         ahead = np.where(holder >= 0, reach, self.begin_ns)
         at = np.flatnonzero(self.begins > ahead)
-        before = np.where(holder[at] >= 0, self.row[holder[at]], -1)
+        before = np.where(holder[at] >= 0, self.row[holder[at]], self.row.dtype.type(-1))
         # After a device's last activity, up to the window's end.
         last = np.flatnonzero(np.append(self.place[1:] != self.place[:-1], True)[: len(self.row)])
         ends = latest(self.place, self.ends)[last]
         until = self.ends[ends]
         open_end = until < self.end_ns
         last, ends, until = last[open_end], ends[open_end], until[open_end]
-        none = np.full(len(last), -1)
+        place = np.concatenate([self.place[at], self.place[last]])
+        order = stable_order(place)
         columns = (
-            np.concatenate([self.place[at], self.place[last]]).astype(np.int64),
             np.concatenate([ahead[at], until]),
             np.concatenate([self.begins[at], np.full(len(last), self.end_ns)]),
             np.concatenate([before, self.row[ends]]),
-            np.concatenate([self.row[at], none]),
+            np.concatenate([self.row[at], np.full(len(last), -1, self.row.dtype)]),
         )
-        order = np.lexsort((columns[1], columns[0]))
-        return self._without_pauses(DeviceGaps(*(column[order] for column in columns)))
+        found = DeviceGaps(place[order], *(column[order] for column in columns))
+        return self._without_pauses(found) if self.pauses else found
 
     def _without_pauses(self, gaps: DeviceGaps) -> DeviceGaps:
         """Gaps cut at pauses, which are part of none."""
         for first, last in self.pauses:
             over = (gaps.start_ns < last) & (gaps.end_ns > first)
-            none = np.full(int(over.sum()), -1)
+            none = np.full(int(over.sum()), -1, gaps.after.dtype)
             whole, ahead, behind = ~over, np.minimum(gaps.end_ns[over], first), np.maximum(gaps.start_ns[over], last)
             device, before, after = gaps.device[over], gaps.before[over], gaps.after[over]
             columns = (
@@ -170,11 +182,11 @@ class Division:
         return gaps
 
     @cached_property
-    def run(self) -> Ints:
-        """For each record the number of its run: the activities of a device between one gap in which it waited for the host and
-        the next, -1 outside of the window."""
+    def burst(self) -> Ints:
+        """Number of each record's burst: the activities of a device between two gaps in which it waited for the host; -1
+        outside of the window."""
         late = self.waits_for_host
-        result = np.full(len(self.records), -1, np.int64)
+        result = np.full(len(self.records), -1, self.row.dtype)
         ended = count_before(self.gaps.device[late], self.gaps.end_ns[late], self.place, self.begins, inclusive=True)
         result[self.row] = ended + self.place
         return result
@@ -211,14 +223,14 @@ class Division:
 
     @cached_property
     def slack_ns(self) -> Ints:
-        """For each run the most that its activities can be shortened before the host bounds them: its length less its launches
-        at the host's usual pace, less than 0 where these take longer. A number without bound where no launch is known."""
-        run = self.run[self.row]
-        count = int(run.max(initial=-1)) + 1
+        """For each burst the most that its activities can be shortened before the host bounds them: its length less its
+        launches at the host's usual pace, below 0 if these take longer; the largest int64 if no launch is known."""
+        burst = self.burst[self.row]
+        count = int(burst.max(initial=-1)) + 1
         begins, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-        np.minimum.at(begins, run, self.begins)
-        np.maximum.at(ends, run, self.ends)
-        launched = np.bincount(self.run[self.launched], minlength=count)
+        np.minimum.at(begins, burst, self.begins)
+        np.maximum.at(ends, burst, self.ends)
+        launched = np.bincount(self.burst[self.launched], minlength=count)
         slack = np.clip(ends - begins - launched * self.pace_ns, -_FAR_NS, _FAR_NS).astype(np.int64)  # damaged times are huge
         return np.where(launched > 0, slack, np.iinfo(np.int64).max)
 

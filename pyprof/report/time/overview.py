@@ -69,7 +69,7 @@ class Overview:
 
     @cached_property
     def steps(self) -> Steps | None:
-        """The complete steps of the window, None where nothing marks any."""
+        """The complete steps of the window, None if nothing marks any."""
         found, window = self._marked_steps, self.window
         if found is None:
             return None
@@ -89,8 +89,8 @@ class Overview:
     @cached_property
     def _launches(self) -> Ints:
         """When each record was launched (an op on the CPU: begun), -1 unknown."""
-        records = self.records
-        return np.where(records["kind"] == ActivityKind.CPU, records["start_ns"], records["launch_ns"]).astype(np.int64)
+        records, on_cpu = self.records, self.records["kind"] == ActivityKind.CPU
+        return np.where(on_cpu, records["start_ns"], records["launch_ns"]) if on_cpu.any() else records["launch_ns"]
 
     @cached_property
     def _ends(self) -> Ints:
@@ -135,15 +135,27 @@ class Overview:
         return np.asarray((count > 0) & (count == of_chosen))
 
     @cached_property
+    def _divided(self) -> tuple[Window, Division]:
+        (begin, end), start, cut = self._bounds, self.records["start_ns"], 0
+        division = Division(self.records, begin, end)
+        if self.chosen is None and end > begin:
+            cut = self._beginning_lost(division)
+        pauses = self._pauses(begin + cut, end)
+        if cut or pauses:
+            division = Division(self.records, begin + cut, end, pauses)
+        first, last = int(start[start >= 0].min(initial=begin)), int(self._ends.max(initial=end))
+        paused = sum(until - since for since, until in pauses)
+        return Window(begin + cut, end, max(begin + cut - first, 0), max(last - end, 0), cut, paused), division
+
+    @property
     def window(self) -> Window:
         """The time that the report is about."""
-        begin, end = self._bounds
-        cut = self._beginning_lost(begin, end) if self.chosen is None and end > begin else 0
-        start = self.records["start_ns"]
-        first = int(start[start >= 0].min(initial=begin))
-        last = int(self._ends.max(initial=end))
-        paused = sum(until - since for since, until in self._pauses(begin + cut, end))
-        return Window(begin + cut, end, max(begin + cut - first, 0), max(last - end, 0), cut, paused)
+        return self._divided[0]
+
+    @property
+    def division(self) -> Division:
+        """The window's time on each device."""
+        return self._divided[1]
 
     def _pauses(self, begin: int, end: int) -> tuple[tuple[int, int], ...]:
         """Times in which a profiler's schedule recorded nothing: from the last end of what a cycle launched to the next
@@ -160,9 +172,8 @@ class Overview:
                 found.append((since, until))
         return tuple(found)
 
-    def _beginning_lost(self, begin: int, end: int) -> int:
+    def _beginning_lost(self, whole: Division) -> int:
         """How much of the window's begin lies before the end of a gap of lost work that next to no kernel time precedes."""
-        whole = Division(self.records, begin, end)
         if not whole.on_gpu or not len(lost := unrecorded(whole)):
             return 0
         ends = np.sort(whole.gaps.end_ns[lost])
@@ -172,13 +183,7 @@ class Overview:
         since = np.searchsorted(ends, records["start_ns"][ran], "right")
         before = np.cumsum(summed(since, records["dur_ns"][ran], len(ends) + 1))
         early = ends[before[:-1] < _BEGINNING * before[-1]]
-        return int(early[-1]) - begin if len(early) else 0
-
-    @cached_property
-    def division(self) -> Division:
-        """The window's time on each device."""
-        window = self.window
-        return Division(self.records, window.begin_ns, window.end_ns, self._pauses(window.begin_ns, window.end_ns))
+        return int(early[-1]) - whole.begin_ns if len(early) else 0
 
     @property
     def missing(self) -> str | None:

@@ -41,7 +41,7 @@ class Steps:
 
 
 def steps_of(records: Records) -> Steps | None:
-    """The complete steps of records, None where nothing marks any."""
+    """The complete steps of records, None if nothing marks any."""
     marked = records.steps or _numbered(records)
     if not marked.begin_ns:
         return None

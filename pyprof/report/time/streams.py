@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import union
-from pyprof.arrays.types import Bools, Ints
-from pyprof.report.time.causes import CAUSES, Idle
+from pyprof.arrays.intervals import summed, union
+from pyprof.arrays.types import Bools, Integers, Ints
+from pyprof.report.time.causes import Causes, Idle
 from pyprof.report.time.division import Division
 
 WHOLE, NO_STREAM = -1, -2  # as streams: the whole device; a stream that is not known
@@ -22,30 +22,28 @@ WHOLE, NO_STREAM = -1, -2  # as streams: the whole device; a stream that is not 
 
 @dataclass(frozen=True)
 class LineGaps:
-    """One row a gap, in order of line and begin. line: row of Lines; start_ns, end_ns; before, after: rows of records that
-    ended last and begin next, -1 none; waited: row of Waits, -1 none; divided: (gaps, CAUSES), ns; elsewhere_ns: of it the
+    """One row a gap, in order of line and begin. line: row of DeviceLines; start_ns, end_ns; before, after: rows of records
+    that ended last and begin next, -1 none; waited: row of Waits, -1 none; causes: of each, but for the time in which the
     device worked on other streams."""
 
-    line: Ints
+    line: Integers
     start_ns: Ints
     end_ns: Ints
-    before: Ints
-    after: Ints
-    waited: Ints
-    divided: Ints
-    elsewhere_ns: Ints
+    before: Integers
+    after: Integers
+    waited: Integers
+    causes: Causes
 
     @cached_property
     def idle_ns(self) -> Ints:
         """The time of each that has causes: without what the device worked elsewhere."""
-        total: Ints = self.divided.sum(axis=1)
-        return total
+        return summed(self.causes.gap, self.causes.ns, len(self))
 
     def __len__(self) -> int:
         return len(self.line)
 
 
-class Lines:
+class DeviceLines:
     """Each device, and behind it its streams. of: place of its device in the division; stream: its number, WHOLE or
     NO_STREAM."""
 
@@ -87,33 +85,35 @@ class Lines:
 
     def gaps(self, idle: Idle, by_stream: bool) -> LineGaps:
         """All gaps of devices, or of streams."""
-        gaps = idle.gaps
         if not by_stream:
-            none = np.zeros(len(gaps), np.int64)
-            columns = gaps.start_ns, gaps.end_ns, gaps.before, gaps.after, idle.waited, idle.divided, none
-            return LineGaps(self.of_device[gaps.device], *columns)
-        parts = [self._gaps_of(line, idle) for line in np.flatnonzero(~self.whole).tolist()]
-        if not parts:
-            none = np.empty(0, np.int64)
-            return LineGaps(none, none, none, none, none, none, np.empty((0, len(CAUSES)), np.int64), none)
-        return LineGaps(*map(np.concatenate, zip(*parts, strict=True)))
+            gaps = idle.gaps
+            columns = gaps.start_ns, gaps.end_ns, gaps.before, gaps.after, idle.waited, idle.causes
+            return LineGaps(self.of_device.astype(np.int32)[gaps.device], *columns)
+        found = [np.empty((6, 0), np.int64)]  # line, start, end, before, after, waited
+        causes, count = [np.empty((3, 0), np.int64)], 0  # gap, cause, ns
+        for line in np.flatnonzero(~self.whole).tolist():
+            own, divided = self._gaps_of(line, idle)
+            divided[0] += count
+            causes.append(divided)
+            found.append(own)
+            count += own.shape[1]
+        line_of, start, end, before, after, waited = np.concatenate(found, axis=1)
+        return LineGaps(line_of, start, end, before, after, waited, Causes(*np.concatenate(causes, axis=1)))
 
-    def _gaps_of(self, line: int, idle: Idle) -> tuple[Ints, ...]:
-        """The gaps of one stream: each device gap lies in one of them, and gives it its causes."""
-        division, mine = self.division, self.activities(line)
+    def _gaps_of(self, line: int, idle: Idle) -> tuple[Ints, Ints]:
+        """(the gaps of one stream, their causes): each device gap lies in one of them, and gives it its causes."""
+        division, mine, gaps = self.division, self.activities(line), idle.gaps
         row, begin = division.row[mine], division.begins[mine]
         reach = np.maximum.accumulate(np.append(division.begin_ns, division.ends[mine]))
         holder = np.append(-1, np.maximum.accumulate(np.where(division.ends[mine] > reach[:-1], np.arange(len(mine)), -1)))
         begin, after = np.append(begin, division.end_ns), np.append(row, -1)
         at = np.flatnonzero(begin > reach)
-        start, end = reach[at], begin[at]
         before = np.where(holder[at] >= 0, np.append(row, -1)[holder[at]], -1)
-        theirs = np.flatnonzero(idle.gaps.device == self.of[line])
-        inside = np.searchsorted(start, idle.gaps.start_ns[theirs], "right") - 1
-        divided, waited = np.zeros((len(at), len(CAUSES)), np.int64), np.full(len(at), -1, np.int64)
-        np.add.at(divided, inside, idle.divided[theirs])
-        known = idle.waited[theirs] >= 0
-        waited[inside[known]] = idle.waited[theirs[known]]
-        paused = sum(np.clip(np.minimum(end, last) - np.maximum(start, first), 0, None) for first, last in division.pauses)
-        elsewhere = end - start - divided.sum(axis=1) - paused
-        return np.full(len(at), line), start, end, before, after[at], waited, divided, elsewhere
+        theirs = gaps.device == self.of[line]
+        inside = np.searchsorted(reach[at], gaps.start_ns, "right") - 1  # of gaps of this device
+        waited, known = np.full(len(at), -1, np.int64), theirs & (idle.waited >= 0)
+        waited[inside[known]] = idle.waited[known]
+        own = np.flatnonzero(theirs[idle.causes.gap])
+        places, _, which = distinct_rows(inside[idle.causes.gap[own]], idle.causes.cause[own])
+        divided = np.stack([*places, summed(which, idle.causes.ns[own], places.shape[1])])
+        return np.stack([np.full(len(at), line), reach[at], begin[at], before, after[at], waited]), divided

@@ -32,7 +32,7 @@ def test_what_no_computation_hides(tmp_path: Path) -> None:
         "exposed_communication"
     ]
     assert (advice.saves_ns, advice.time_ns) == (80_000, 80_000)
-    assert advice.evidence.startswith("80.0 us of 120 us of communication is exposed (nothing is computed meanwhile): ")
+    assert advice.evidence.startswith("80.0 us of 120 us of communication runs while nothing computes: ")
     assert "1 x all_reduce of 1.00 MB, 80.0 us exposed (the fastest 120 us)" in advice.evidence
     assert "waiting for a late rank one file cannot tell" in advice.evidence
     assert advice.do.startswith("start it earlier")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,14 +134,9 @@ def test_what_a_kernel_computes_by_its_name() -> None:
     assert function("ampere_sgemm_128x64_tn") is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=30), st.integers(1, 9))
-def test_three_of_a_kind_in_a_row_in_any_pieces(rows: list[tuple[int, int]], piece: int) -> None:
-    code, stream = (np.array(column, np.int32) for column in zip(*rows, strict=True))
-    kernels = SimpleNamespace(code=code, stream=stream)
-    names = np.array([4, 5, 4], np.int32)  # the first and the last class are of one kernel
-    classes = SimpleNamespace(records={"name": names})
-    listed = fuse_pointwise._of_a_list(kernels, SimpleNamespace(frame=SimpleNamespace(classes=classes)))
-    found = [listed(slice(at, min(at + piece, len(rows)))).tolist() for at in range(0, len(rows), piece)]
-    keys = [(int(names[kind]), line) for kind, line in rows]
-    runs = [len([*run]) for _, run in groupby(keys)]
-    assert [one for part in found for one in part] == [length > 2 for length in runs for _ in range(length)]
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
+def test_three_of_a_kind_in_a_row(rows: list[tuple[int, int]]) -> None:
+    name, stream = (np.array(column, np.int32) for column in zip(*rows, strict=True))
+    runs = [len([*run]) for _, run in groupby(rows)]
+    expected = [length > 2 for length in runs for _ in range(length)]
+    assert fuse_pointwise._of_a_list(name, stream).tolist() == expected

@@ -30,10 +30,10 @@ def new(
         begin, stop, code = np.array(sorted(both)).T
         zeros = np.zeros_like(begin)
         lines.append(Timeline(begin, stop, zeros + UNKNOWN, code, zeros, zeros))
-    timelines: Any = SimpleNamespace(units=lambda: iter(lines))
+    timelines: Any = SimpleNamespace(units=lines)
     offset = np.zeros(len(ranks), np.int64)
-    found = arrivals(lambda: iter(units), offset, len(came))
-    return delays(found, lambda: iter(units), timelines, offset, np.array(group)).tolist()
+    found = arrivals(units, offset, len(came))
+    return delays(found, units, timelines, offset, np.array(group)).tolist()
 
 
 def test_a_delay_that_the_others_were_held_up_by_is_lost_each_time() -> None:

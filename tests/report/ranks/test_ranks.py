@@ -65,58 +65,58 @@ def test_offsets_are_recovered_and_the_straggler_and_its_layer_named(
         ranks, offsets=tuple(offsets), straggler=(slow, layer, 4_000), jitter=300, steps_recorded=steps, group=group,
         utc_ns=1_700_000_000_123_456_789,
     )  # fmt: skip
-    with looked_at(job.write(tmp_path_factory.mktemp("job"))) as whole:
-        found = whole.clocks.offset
-        assert np.abs((found - found[0]) - (np.array(offsets) - offsets[0])).max() <= 1  # halves of ns are rounded
-        assert (whole.clocks.spread < 1).all()
+    whole = looked_at(job.write(tmp_path_factory.mktemp("job")))
+    found = whole.clocks.offset
+    assert np.abs((found - found[0]) - (np.array(offsets) - offsets[0])).max() <= 1  # halves of ns are rounded
+    assert (whole.clocks.spread < 1).all()
 
-        seen = columns(whole, "ranks")
-        divided = job.steps if steps else 1
-        assert np.allclose(np.array(seen["wait_us"]) * divided * 1e3, job.wait.sum(axis=1), atol=20)
-        caused = np.array(seen["caused_us"])
-        assert caused.argmax() == slow and np.isclose(caused.sum() * divided * 1e3, job.wait.sum(), atol=200)
-        causes = columns(whole, "stragglers")
-        first = causes["rank"].index(slow)
-        assert (causes["layer"][first], causes["op"][first]) == (f"layers.{layer}", "mm")
-        times = job.compute[:, :, layer].sum(axis=(1, 2)) / divided
-        others = np.median(np.delete(times, slow))
-        assert causes["time_us"][first] == pytest.approx(times[slow] / 1e3)
-        assert causes["more_us"][first] == pytest.approx((times[slow] - others) / 1e3)
+    seen = columns(whole, "ranks")
+    divided = job.steps if steps else 1
+    assert np.allclose(np.array(seen["wait_us"]) * divided * 1e3, job.wait.sum(axis=1), atol=20)
+    caused = np.array(seen["caused_us"])
+    assert caused.argmax() == slow and np.isclose(caused.sum() * divided * 1e3, job.wait.sum(), atol=200)
+    causes = columns(whole, "stragglers")
+    first = causes["rank"].index(slow)
+    assert (causes["layer"][first], causes["op"][first]) == (f"layers.{layer}", "mm")
+    times = job.compute[:, :, layer].sum(axis=(1, 2)) / divided
+    others = np.median(np.delete(times, slow))
+    assert causes["time_us"][first] == pytest.approx(times[slow] / 1e3)
+    assert causes["more_us"][first] == pytest.approx((times[slow] - others) / 1e3)
 
 
 def test_overlap_and_exposed_communication_are_those_of_the_job(tmp_path: Path) -> None:
     job = Job(3, steps=2, layers=3, straggler=(1, 2, 20_000), offsets=(5, -5, 0))
-    with looked_at(job.write(tmp_path)) as whole:
-        begin, arrive, end, meet = job.truth
-        long = columns(whole, "matrix")
-        for row, (rank, step) in enumerate(zip(long["rank"], long["step"], strict=True)):
-            assert isinstance(rank, int) and isinstance(step, int)
-            computing = np.zeros(int(end.max() - begin.min()), np.bool_)
-            talking = computing.copy()
-            first = begin[rank, step] - begin.min()
-            for layer in range(job.layers):
-                at = first[layer]
-                for time in job.compute[rank, step, layer]:
-                    computing[at : at + time] = True
-                    at += time + 500
-                talking[arrive[rank, step, layer] - begin.min() : end[step, layer] - begin.min()] = True
-            assert long["compute_us"][row] == pytest.approx(computing.sum() / 1e3)
-            assert long["communication_us"][row] == pytest.approx(talking.sum() / 1e3)
-            assert long["overlap_us"][row] == pytest.approx((computing & talking).sum() / 1e3)
-            assert long["exposed_us"][row] == pytest.approx((talking & ~computing).sum() / 1e3)
-            assert long["wait_us"][row] == pytest.approx(job.wait[rank, step] / 1e3)
-        steps = columns(whole, "steps")
-        assert steps["slowest"] == [1, 1] and steps["share"] == [100.0, 100.0] and steps["collectives"] == [3, 3]
-        assert steps["skew_us"] == [pytest.approx(float((meet - arrive.min(axis=0))[s].max()) / 1e3) for s in range(2)]
+    whole = looked_at(job.write(tmp_path))
+    begin, arrive, end, meet = job.truth
+    long = columns(whole, "matrix")
+    for row, (rank, step) in enumerate(zip(long["rank"], long["step"], strict=True)):
+        assert isinstance(rank, int) and isinstance(step, int)
+        computing = np.zeros(int(end.max() - begin.min()), np.bool_)
+        talking = computing.copy()
+        first = begin[rank, step] - begin.min()
+        for layer in range(job.layers):
+            at = first[layer]
+            for time in job.compute[rank, step, layer]:
+                computing[at : at + time] = True
+                at += time + 500
+            talking[arrive[rank, step, layer] - begin.min() : end[step, layer] - begin.min()] = True
+        assert long["compute_us"][row] == pytest.approx(computing.sum() / 1e3)
+        assert long["communication_us"][row] == pytest.approx(talking.sum() / 1e3)
+        assert long["overlap_us"][row] == pytest.approx((computing & talking).sum() / 1e3)
+        assert long["exposed_us"][row] == pytest.approx((talking & ~computing).sum() / 1e3)
+        assert long["wait_us"][row] == pytest.approx(job.wait[rank, step] / 1e3)
+    steps = columns(whole, "steps")
+    assert steps["slowest"] == [1, 1] and steps["share"] == [100.0, 100.0] and steps["collectives"] == [3, 3]
+    assert steps["skew_us"] == [pytest.approx(float((meet - arrive.min(axis=0))[s].max()) / 1e3) for s in range(2)]
 
 
 def test_bandwidth_is_nccls(tmp_path: Path) -> None:
-    with looked_at(Job(4).write(tmp_path)) as whole:
-        found = columns(whole, "bandwidth")
-        rate = 4 * ELEMENTS / TRANSFER_NS
-        assert (found["kind"], found["ranks"], found["bytes"], found["count"]) == (["all_reduce"], [4], [4 * ELEMENTS], [12])
-        assert found["algbw_gbs"] == [pytest.approx(rate)] and found["busbw_gbs"] == [pytest.approx(rate * 2 * 3 / 4)]
-        assert found["waiting"] == ["without"]
+    whole = looked_at(Job(4).write(tmp_path))
+    found = columns(whole, "bandwidth")
+    rate = 4 * ELEMENTS / TRANSFER_NS
+    assert (found["kind"], found["ranks"], found["bytes"], found["count"]) == (["all_reduce"], [4], [4 * ELEMENTS], [12])
+    assert found["algbw_gbs"] == [pytest.approx(rate)] and found["busbw_gbs"] == [pytest.approx(rate * 2 * 3 / 4)]
+    assert found["waiting"] == ["without"]
 
 
 # ---------------------------------------------------------------------------------------------- what may be missing
@@ -128,11 +128,11 @@ def test_a_rank_without_some_collectives_is_left_out_of_that_step_only(tmp_path:
     records = job.records(2)
     communicates = np.flatnonzero(records["phase"] == PHASES.index("communication"))
     write_rank(tmp_path, 2, records.select(np.setdiff1d(np.arange(len(records)), communicates[[1]])))
-    with looked_at(tmp_path) as whole:
-        found = columns(whole, "ranks")
-        assert found["left_out"] == [0, 0, 3, 0] and found["met"] == [12, 12, 8, 12]
-        assert (whole.clocks.offset - whole.clocks.offset[0]).tolist() == [0, 100, 200, 300]
-        assert any("3 collectives could not be compared, on rank 2" in note for note in whole.notes)
+    whole = looked_at(tmp_path)
+    found = columns(whole, "ranks")
+    assert found["left_out"] == [0, 0, 3, 0] and found["met"] == [12, 12, 8, 12]
+    assert (whole.clocks.offset - whole.clocks.offset[0]).tolist() == [0, 100, 200, 300]
+    assert any("3 collectives could not be compared, on rank 2" in note for note in whole.notes)
 
 
 def test_collectives_of_other_process_groups_are_never_the_same(tmp_path: Path) -> None:
@@ -143,17 +143,17 @@ def test_collectives_of_other_process_groups_are_never_the_same(tmp_path: Path) 
         records = (first, second)[rank // 2].records(rank % 2)
         records.columns["rank"] = np.full(len(records), rank, np.int32)
         write_rank(tmp_path, rank, records)
-    with looked_at(tmp_path) as whole:
-        assert np.diff(whole.clocks.offset)[[0, 2]].tolist() == [10_000, -30_000] and whole.clocks.component.tolist() == [
-            0,
-            0,
-            2,
-            2,
-        ]
-        assert whole.arrivals.ranks.tolist() == [2] * 24 and whole.notes == []
-        seen = columns(whole, "collectives")
-        assert set(zip(seen["group"], seen["slowest"], strict=True)) <= {("a", 0), ("a", 1), ("b", 2), ("b", 3)}
-        assert columns(whole, "bandwidth")["ranks"] == [2]
+    whole = looked_at(tmp_path)
+    assert np.diff(whole.clocks.offset)[[0, 2]].tolist() == [10_000, -30_000] and whole.clocks.component.tolist() == [
+        0,
+        0,
+        2,
+        2,
+    ]
+    assert whole.arrivals.ranks.tolist() == [2] * 24 and whole.notes == []
+    seen = columns(whole, "collectives")
+    assert set(zip(seen["group"], seen["slowest"], strict=True)) <= {("a", 0), ("a", 1), ("b", 2), ("b", 3)}
+    assert columns(whole, "bandwidth")["ranks"] == [2]
 
 
 def test_without_steps_ranks_may_begin_and_end_to_record_at_different_times(tmp_path: Path) -> None:
@@ -165,15 +165,15 @@ def test_without_steps_ranks_may_begin_and_end_to_record_at_different_times(tmp_
         start = records["start_ns"]
         last = arrival[end] if end < 12 else np.iinfo(np.int64).max
         write_rank(tmp_path, rank, records.select(np.flatnonzero((start >= arrival[begin]) & (start < last))))
-    with looked_at(tmp_path) as whole:
-        assert np.abs((whole.clocks.offset - whole.clocks.offset[0]) - np.array(job.offsets)).max() <= 2
-        assert columns(whole, "ranks")["left_out"] == [
-            4,
-            0,
-            0,
-            0,
-        ]  # its first step, which no other rank recorded
-        assert whole.arrivals.ranks.max() == 4
+    whole = looked_at(tmp_path)
+    assert np.abs((whole.clocks.offset - whole.clocks.offset[0]) - np.array(job.offsets)).max() <= 2
+    assert columns(whole, "ranks")["left_out"] == [
+        4,
+        0,
+        0,
+        0,
+    ]  # its first step, which no other rank recorded
+    assert whole.arrivals.ranks.max() == 4
 
 
 def test_lost_ranks_quiet_ranks_and_one_rank_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,10 +216,10 @@ def test_several_files_of_a_rank_are_one_rank(tmp_path: Path) -> None:
         records = job.records(rank)
         for part in range(2):
             write_rank(tmp_path, rank, records.select(np.flatnonzero(records["step"] // 2 == part)), f"part{part}")
-    with looked_at(tmp_path) as whole:
-        assert whole.ranks == [0, 1] and columns(whole, "ranks")["steps"] == [4, 4]
-        assert columns(whole, "ranks")["met"] == [16, 16] and columns(whole, "steps")["slowest"] == [1] * 4
-        assert np.isclose(np.array(columns(whole, "ranks")["wait_us"]) * 4e3, job.wait.sum(axis=1)).all()
+    whole = looked_at(tmp_path)
+    assert whole.ranks == [0, 1] and columns(whole, "ranks")["steps"] == [4, 4]
+    assert columns(whole, "ranks")["met"] == [16, 16] and columns(whole, "steps")["slowest"] == [1] * 4
+    assert np.isclose(np.array(columns(whole, "ranks")["wait_us"]) * 4e3, job.wait.sum(axis=1)).all()
 
 
 # ---------------------------------------------------------------------------------------------- forms
@@ -241,9 +241,9 @@ def test_tables_as_csv_parquet_and_a_matrix(tmp_path: Path, capsys: pytest.Captu
     assert table.num_rows == 9 and {"rank", "step", "span_us", "wait_us"} <= set(table.column_names)
     assert main(["ranks", str(folder), "-o", str(tmp_path / "text"), "--csv"]) == 0
     assert (tmp_path / "text" / "ranks.csv").read_bytes().count(b"\r\n") == 4
-    with looked_at(folder) as whole:
-        matrix = matrix_of(whole, "compute")
-        assert [len(v.values) for v in matrix.values if isinstance(v, Fractions)] == [3] * 3
+    whole = looked_at(folder)
+    matrix = matrix_of(whole, "compute")
+    assert [len(v.values) for v in matrix.values if isinstance(v, Fractions)] == [3] * 3
 
 
 @pytest.mark.parametrize(
@@ -280,15 +280,15 @@ def test_a_run_on_the_cpu_is_pointed_to_what_shows_it(data: Path, capsys: pytest
 
 def test_eight_real_ranks(captures: Path) -> None:
     """Eight V100s on one machine: their sessions' clocks agree, and so do ends of collectives, within their microseconds."""
-    with looked_at(captures / "kineto" / "v100_dlrm_8ranks") as whole:
-        assert whole.ranks == list(range(8)) and (whole.arrivals.ranks == 8).all() and len(whole.meetings) == 8
-        assert np.abs(whole.clocks.offset).max() < 2_000 and whole.clocks.spread.max() < 2_000
-        assert whole.notes == [] and columns(whole, "steps")["slowest"] == [7]
-        found = columns(whole, "bandwidth")
-        sizes = {(kind, size) for kind, size in zip(found["kind"], found["bytes"], strict=True)}
-        assert {("all_reduce", 394241 * 4), ("all_reduce", 112 * 4), ("all_to_all", 24 * 8)} <= sizes
-        assert set(found["ranks"]) == {-1} and all(np.isnan(np.array(found["busbw_gbs"], np.float64)))
-        assert whole.waits.caused.sum() == whole.waits.wait.sum() and len(set(found["waiting"])) == 1
+    whole = looked_at(captures / "kineto" / "v100_dlrm_8ranks")
+    assert whole.ranks == list(range(8)) and (whole.arrivals.ranks == 8).all() and len(whole.meetings) == 8
+    assert np.abs(whole.clocks.offset).max() < 2_000 and whole.clocks.spread.max() < 2_000
+    assert whole.notes == [] and columns(whole, "steps")["slowest"] == [7]
+    found = columns(whole, "bandwidth")
+    sizes = {(kind, size) for kind, size in zip(found["kind"], found["bytes"], strict=True)}
+    assert {("all_reduce", 394241 * 4), ("all_reduce", 112 * 4), ("all_to_all", 24 * 8)} <= sizes
+    assert set(found["ranks"]) == {-1} and all(np.isnan(np.array(found["busbw_gbs"], np.float64)))
+    assert whole.waits.caused.sum() == whole.waits.wait.sum() and len(set(found["waiting"])) == 1
 
 
 def test_eight_real_ranks_counted_by_hand(captures: Path) -> None:
@@ -311,12 +311,12 @@ def test_eight_real_ranks_counted_by_hand(captures: Path) -> None:
         talk = {t for ts, dur in found for t in range(ts, ts + dur)}
         busy.append((len(own), len(talk), len(own & talk)))
     start = np.array([[ts for ts, _ in own] for own in nccl])
-    with looked_at(folder) as whole:
-        assert np.array(columns(whole, "ranks")["wait_us"]) == pytest.approx((start.max(axis=0) - start).sum(axis=1), abs=30)
-        late = np.bincount(start.argmax(axis=0), minlength=8)
-        assert columns(whole, "ranks")["late"] == late.tolist()
-        seen = zip(*(columns(whole, "ranks")[f"{name}_us"] for name in ("compute", "communication", "overlap")), strict=True)
-        assert [tuple(round(float(str(v))) for v in row) for row in seen] == busy
+    whole = looked_at(folder)
+    assert np.array(columns(whole, "ranks")["wait_us"]) == pytest.approx((start.max(axis=0) - start).sum(axis=1), abs=30)
+    late = np.bincount(start.argmax(axis=0), minlength=8)
+    assert columns(whole, "ranks")["late"] == late.tolist()
+    seen = zip(*(columns(whole, "ranks")[f"{name}_us"] for name in ("compute", "communication", "overlap")), strict=True)
+    assert [tuple(round(float(str(v))) for v in row) for row in seen] == busy
 
 
 def _without_causes(text: str) -> list[str]:
@@ -340,14 +340,13 @@ def test_a_data_set_gives_what_its_captures_give(captures: Path, tmp_path: Path,
 
 
 def test_two_ranks_of_one_capture(captures: Path) -> None:
-    with survey([captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite"]) as whole:
-        assert whole.ranks == [0, 1] and columns(whole, "ranks")["met"] == [32, 32]
-        assert columns(whole, "ranks")["left_out"] == [1, 1]  # one kernel of each began before the capture and has no op
-        assert (
-            set(columns(whole, "bandwidth")["kind"]) == {"all_to_all"}
-            and np.isnan(columns(whole, "bandwidth")["algbw_gbs"]).all()
-        )
-        assert any("do not record their rank" in note for note in whole.notes)
+    whole = survey([captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite"])
+    assert whole.ranks == [0, 1] and columns(whole, "ranks")["met"] == [32, 32]
+    assert columns(whole, "ranks")["left_out"] == [1, 1]  # one kernel of each began before the capture and has no op
+    assert (
+        set(columns(whole, "bandwidth")["kind"]) == {"all_to_all"} and np.isnan(columns(whole, "bandwidth")["algbw_gbs"]).all()
+    )
+    assert any("do not record their rank" in note for note in whole.notes)
 
 
 def test_collectives_of_no_known_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ from tests.rank_traces import LAYERS, Steps, gloo
 
 
 def found(folder: Path) -> Straggler | None:
-    with survey(files_of([str(folder)])) as whole:
-        return straggler(whole)
+    whole = survey(files_of([str(folder)]))
+    return straggler(whole)
 
 
 def late(folder: Path) -> Straggler:
@@ -95,27 +95,27 @@ def test_all_that_ranks_are_late_is_saved_once(
     saves = np.zeros(4, np.int64)
     for column in came.T:
         saves[column.argmax()] += 1000 * int(np.diff(np.sort(column))[-1])
-    with survey(files_of([str(job.write(tmp_path_factory.mktemp("job")))])) as whole:
-        assert whole.saves.tolist() == saves.tolist()
+    whole = survey(files_of([str(job.write(tmp_path_factory.mktemp("job")))]))
+    assert whole.saves.tolist() == saves.tolist()
 
 
 def test_two_late_ranks_the_one_that_costs_more_is_named(tmp_path: Path) -> None:
     """Rank 1 computes 3 ms longer in each step, rank 2 loads 9 ms longer in one: there 6 ms are lost by it, by rank 1 3 + 3."""
     job = Steps(4, steps=4, longer={(1, "head"): 3_000}, loading={(2, 1): 9_000})
-    with survey(files_of([str(job.write(tmp_path))])) as whole:
-        assert whole.saves.tolist() == [0, 9_000_000, 6_000_000, 0]
-        one = straggler(whole)
-        assert one is not None and (one.rank, one.layer) == (1, "head")
-        by_rank = {cause.rank: cause.work for cause in whole.all_causes}
-        assert by_rank[1] == ("head", "mm") and by_rank[2][1] == "(launched late)" and by_rank[2][0] == "(data loading)"
+    whole = survey(files_of([str(job.write(tmp_path))]))
+    assert whole.saves.tolist() == [0, 9_000_000, 6_000_000, 0]
+    one = straggler(whole)
+    assert one is not None and (one.rank, one.layer) == (1, "head")
+    by_rank = {cause.rank: cause.work for cause in whole.all_causes}
+    assert by_rank[1] == ("head", "mm") and by_rank[2][1] == "(launched late)" and by_rank[2][0] == "(data loading)"
 
 
 def test_what_explains_less_than_a_tenth_is_not_given(tmp_path: Path) -> None:
     """3 ms late at the first collective since it began later; each mm is 20 us longer, as in the steps before the others wait."""
     one = late(Steps(4, steps=1, begin={3: 3_000}, longer={(3, "body"): 100}).write(tmp_path / "near"))
     assert one.cause == "begin" and one.meanwhile is not None and "mm" not in one.meanwhile
-    with survey(files_of([str(tmp_path / "near")])) as whole:
-        assert [cause.work[1] for cause in whole.all_causes] == ["(began later)"]
+    whole = survey(files_of([str(tmp_path / "near")]))
+    assert [cause.work[1] for cause in whole.all_causes] == ["(began later)"]
 
 
 def test_what_comes_after_the_last_collective_is_no_reason(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_data_set_says_what_its_captures_say(tmp_path: Path) -> None:
 def test_noisy_ends_do_not_move_clocks_that_their_sessions_know(tmp_path: Path) -> None:
     """gloo's threads leave 3 ms apart on busy CPUs: that is no difference of clocks, one of 50 ms is."""
     gloo(tmp_path / "same", (0, 7_000), leaving=(0, 3_000, 400, 0, 2_500, 100))
-    with survey(files_of([str(tmp_path / "same")])) as whole:
-        assert whole.clocks.offset.tolist() == [0, 0] and whole.saves.tolist() == [0, 21_000_000]
+    whole = survey(files_of([str(tmp_path / "same")]))
+    assert whole.clocks.offset.tolist() == [0, 0] and whole.saves.tolist() == [0, 21_000_000]
     gloo(tmp_path / "other", (0, 7_000), leaving=(0, 3_000, 400, 0, 2_500, 100), ahead=50_000)
-    with survey(files_of([str(tmp_path / "other")])) as whole:
-        assert np.diff(whole.clocks.offset)[0] == pytest.approx(50_000_000, abs=3_000_000)
+    whole = survey(files_of([str(tmp_path / "other")]))
+    assert np.diff(whole.clocks.offset)[0] == pytest.approx(50_000_000, abs=3_000_000)
