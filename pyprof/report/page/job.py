@@ -20,7 +20,7 @@ from pyprof.report.ranks.units import Choose
 from pyprof.report.ranks.words import lines
 from pyprof.report.summary.job import job_of
 from pyprof.report.summary.make import summarise
-from pyprof.report.summary.summary import Summary
+from pyprof.report.summary.screen import Summary
 from pyprof.report.time.overview import Overview
 from pyprof.tables.table import Table
 

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyprof.report.summary.model import Figures
-from pyprof.report.summary.screen import of_wall, utilised
-from pyprof.report.summary.styled import Line, Units
+from pyprof.report.summary.styled import Line, Units, percent, utilised
 from pyprof.tables.shorten import shortened
 from pyprof.visible import one_line
 
@@ -55,7 +54,7 @@ def _rows(found: Sequence[Figures], units: Units) -> Iterator[Row]:
         rates = [next((each.tokens_per_s for each in one.step_phases if each.phase == phase), None) for one in found]
         yield f"tokens/s, {phase or 'unknown'}", [*map(units.number, rates)]
     yield row("wall", lambda one: units.ns(one.wall_ns))
-    yield row("busy", lambda one: of_wall(one, one.busy_ns))
+    yield row("busy", lambda one: percent(one.busy_ns, one.wall_ns))
     yield row("MFU", lambda one: utilised(one.utilised.mfu, one.utilised.mfu_min))
     yield row("HFU", lambda one: utilised(one.utilised.hfu, one.utilised.hfu_min))
     yield row("rate over wall", lambda one: units.of(one.utilised.flops_per_wall_s, "FLOP/s"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, repeated
 from pyprof.arrays.intervals import spans, summed
-from pyprof.arrays.joining import mapped, rows_where
-from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
@@ -20,7 +18,7 @@ from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import LEAST_KNOWN, exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
 from pyprof.report.layernumbers import IN_PART, without_numbers
-from pyprof.report.summary.model import Lost, Share
+from pyprof.report.summary.model import LostPlace, Share
 from pyprof.tables.table import Texts
 
 _PLACES = 10
@@ -28,7 +26,7 @@ _WHOLE = 0.99  # of the time in layers: what holds as much is around all of them
 
 
 class KnownSums(NamedTuple):
-    """Of each class the time and the number of records of which a number is known, and the sum of these."""
+    """Per class the time and the number of records with a known value, and the sum of these values."""
 
     time_ns: Ints
     number: Ints
@@ -36,31 +34,21 @@ class KnownSums(NamedTuple):
 
 
 class Kernels:
-    """Some records of a frame with their times: rows, their positions; code, their classes; class_ns, class_count: time and
-    number of those of each class."""
+    """Some records of a frame with their times, 0 where unknown. rows: their positions; code: their classes; class_ns,
+    class_count: time and number per class."""
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
-        self.frame, self.rows, self.classes = frame, kept(rows), frame.classes
-        self.code = taken(self.classes.code, rows)
-        self.class_ns = np.zeros(len(self.classes), np.int64)
-        self.class_count = np.zeros(len(self.classes), np.int64)
-        for part in pieces(len(rows)):
-            self.class_ns += summed(self.code[part], self._time_ns(part), len(self.classes))
-            self.class_count += np.bincount(self.code[part], minlength=len(self.classes))
+        self.frame, self.rows, self.classes = frame, rows, frame.classes
+        self.code = self.classes.code[rows]
+        self.time_ns = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64, copy=False)
+        self.class_ns = summed(self.code, self.time_ns, len(self.classes))
+        self.class_count = np.bincount(self.code, minlength=len(self.classes))
         self.total_ns = int(self.class_ns.sum())
-
-    def _time_ns(self, part: slice) -> Ints:
-        return np.maximum(self.frame.records["dur_ns"][self.rows[part]], 0)
-
-    @property
-    def time_ns(self) -> Ints:
-        """The time of each, 0 where unknown."""
-        return computed(len(self.rows), np.int64, self._time_ns)
 
     @cached_property
     def lost_ns(self) -> Ints:
-        """Of each the time above the roofline, -1 unknown."""
-        lost: Ints = taken(self.frame.roofline.lost_ns, self.rows)
+        """Time of each above the roofline, -1 unknown."""
+        lost: Ints = self.frame.roofline.lost_ns[self.rows]
         if cpus.peak() is None:  # what does nothing loses all its time on any machine; that alone says little of this one
             on_cpu = self.classes.records["kind"] == ActivityKind.CPU
             if on_cpu.any():
@@ -72,8 +60,13 @@ class Kernels:
         mine, count = np.flatnonzero((group >= 0) & (self.class_count > 0)), len(names)
         own = group[mine]
         total, kernels = (summed(own, each[mine], count) for each in (self.class_ns, self.class_count))
-        flops, lost = (self._sums(known, own, mine, total) for known in (self.flops, self._lost_of_classes))
-        numbers = zip(names, total.tolist(), self._calls(group, count), kernels.tolist(), flops, lost, strict=True)
+        amounts = []
+        for known in (self.flops, self._lost_of_classes):  # None where too little of a group's time is known
+            of_known, often = (summed(own, each[mine], count) for each in (known.time_ns, known.number))
+            enough = (of_known > LEAST_KNOWN * total) & (often > 0)
+            sums = exact_sum(known.sums[mine], own, count).tolist()
+            amounts.append([number if good else None for number, good in zip(sums, enough.tolist(), strict=True)])
+        numbers = zip(names, total.tolist(), self._calls(group, count), kernels.tolist(), *amounts, strict=True)
         return [Share(name, ns, ns / (self.total_ns or 1), *others) for name, ns, *others in numbers]
 
     def _calls(self, group: Ints, count: int) -> list[int]:
@@ -83,63 +76,41 @@ class Kernels:
         found = summed(group[there], alone[there], count)
         number = group[code]
         pairs = distinct_rows(instance[number >= 0], number[number >= 0]).columns
-        found += np.bincount(pairs[1], minlength=count)
-        return [int(one) for one in found]
+        return [*map(int, found + np.bincount(pairs[1], minlength=count))]
 
     @cached_property
     def _executions(self) -> tuple[Ints, Ints, Ints]:
-        """(of each class the executions of one record, or of none; the executions of several records and the classes of these,
-        each pair once)."""
-        records, alone = self.frame.records, np.zeros(len(self.classes), np.int64)
-        instance = taken(records["instance"], self.rows)
+        """(executions of one record, or of none, per class; executions of several records and the classes of these, each
+        pair once)."""
+        instance = self.frame.records["instance"][self.rows]
         several = repeated(instance)
-        several = several[several >= 0]
-        marked = np.zeros(int(several.max(initial=0)) + 2, np.bool_)
-        marked[several] = True
-        marked[-1] = False
-        found = [np.empty((2, 0), np.int64)]
-        for part in pieces(len(instance)):
-            own, code = instance[part], self.code[part]
-            shared = marked[np.clip(own, -1, len(marked) - 1)]
-            alone += np.bincount(code[~shared], minlength=len(alone))
-            found.append(np.stack([own[shared], code[shared]]))
-        pairs = distinct_rows(*np.concatenate(found, axis=1)).columns
+        marked = np.zeros(int(several.max(initial=0)) + 2, np.bool_)  # the last stays False, for -1 and whatever is larger
+        marked[several[several >= 0]] = True
+        shared = marked[np.clip(instance, -1, len(marked) - 1)]
+        alone = np.bincount(self.code[~shared], minlength=len(self.classes))
+        pairs = distinct_rows(instance[shared], self.code[shared]).columns
         return alone, pairs[0], pairs[1]
 
     @cached_property
     def flops(self) -> KnownSums:
         """Their FLOPs."""
-        costs = self.frame.costs
-        return self._known(lambda part: costs.flops_of(self.rows[part]))
+        return self._known(self.frame.costs.flops_of(self.rows))
 
     @cached_property
     def bytes(self) -> KnownSums:
         """Their bytes."""
-        costs = self.frame.costs
-        return self._known(lambda part: costs.of("bytes", self.rows[part]))
+        return self._known(self.frame.costs.of("bytes", self.rows))
 
     @cached_property
     def _lost_of_classes(self) -> KnownSums:
-        return self._known(lambda part: self.lost_ns[part])
+        return self._known(self.lost_ns)
 
-    def _known(self, values: Callable[[slice], Ints]) -> KnownSums:
-        """Of each class the sums over its records of which a number is known, that is not below 0."""
-        size = len(self.classes)
-        of_known, often, sums = (np.zeros(size, np.int64) for _ in range(3))
-        for part in pieces(len(self.rows)):
-            own = values(part)
-            known, code = own >= 0, self.code[part]
-            of_known += summed(code, np.where(known, self._time_ns(part), 0), size)
-            often += np.bincount(code[known], minlength=size)
-            sums = sums + exact_sum(np.where(known, own, 0), code, size)
-        return KnownSums(of_known, often, sums)
-
-    def _sums(self, known: KnownSums, own: Ints, mine: Ints, total: Ints) -> list[int | None]:
-        """Sums by group; None where too little of a group's time is known. own: the groups of these classes."""
-        of_known, often = (summed(own, each[mine], len(total)) for each in (known.time_ns, known.number))
-        sums = exact_sum(known.sums[mine], own, len(total))
-        enough = (of_known > LEAST_KNOWN * total) & (often > 0)
-        return [number if good else None for number, good in zip(sums.tolist(), enough.tolist(), strict=True)]
+    def _known(self, values: Ints) -> KnownSums:
+        """Per class: sums over the records with a known value; below 0 is unknown."""
+        known, size = values >= 0, len(self.classes)
+        time = summed(self.code, np.where(known, self.time_ns, 0), size)
+        often = np.bincount(self.code[known], minlength=size)
+        return KnownSums(time, often, exact_sum(np.where(known, values, 0), self.code, size))
 
     def by(self, column: str) -> tuple[Share, ...]:
         """Time by the text that a column of `pyprof prof` holds, the longest first."""
@@ -192,44 +163,41 @@ class Kernels:
                 return around
             around = max(inside, key=inside.__getitem__)
 
-    def most_lost(self) -> tuple[Lost, ...]:
+    def most_lost(self) -> tuple[LostPlace, ...]:
         """The places where most time is lost against the roofline: one for each op, shape, and layer but for its numbers."""
-        of_op, of_shape, of_layer = self._places
-        alike, lost_ns = self.classes.records, self._lost_of_classes
+        records, alike, lost_ns = self.frame.records, self.classes.records, self._lost_of_classes
+        distinct = dict.fromkeys(stack.layer for stack in records.stacks)
+        of_layer = {layer: without_numbers(_text(layer_names(layer)), IN_PART) or None for layer in distinct}
         there = np.flatnonzero(lost_ns.number > 0)
         call, scope = alike["call"][there], alike["scope"][there]
-        (first, place) = distinct_rows(of_op[call], of_shape[call], of_layer[scope])[1:]
+        _, first, place = distinct_rows(
+            _codes([one.op for one in records.calls])[call],
+            _codes([*map(params, records.calls)])[call],
+            _codes([of_layer[stack.layer] for stack in records.stacks])[scope],
+        )
         lost = summed(place, lost_ns.sums[there].astype(np.int64), len(first))
         earliest = spans(place, self.classes.first[there], self.classes.first[there], len(first))[0]
         most = [at for at in np.lexsort((earliest, -lost))[:_PLACES].tolist() if lost[at]]
         number = np.full(len(self.classes), -1, np.int8)
         for at, one in enumerate(most):
             number[there[place == one]] = at
-        lossy = rows_where(len(self.rows), lambda part: (number.take(self.code[part]) >= 0) & (self.lost_ns[part] >= 0))
-        own = mapped(number, taken(self.code, lossy))
+        lossy = np.flatnonzero((number[self.code] >= 0) & (self.lost_ns >= 0))
+        own = number[self.code[lossy]]
         return tuple(self._lost(lossy[own == at]) for at in range(len(most)))
 
-    @property
-    def _places(self) -> tuple[Ints, Ints, Ints]:
-        """(of each call the number of its op, and of its shapes; of each stack that of its layer)."""
-        records = self.frame.records
-        distinct = dict.fromkeys(stack.layer for stack in records.stacks)
-        of_layer = {layer: without_numbers(_text(layer_names(layer)), IN_PART) or None for layer in distinct}
-        layers = [of_layer[stack.layer] for stack in records.stacks]
-        return _codes([one.op for one in records.calls]), _codes([*map(params, records.calls)]), _codes(layers)
-
-    def _lost(self, mine: Ints) -> Lost:
+    def _lost(self, mine: Ints) -> LostPlace:
         """One place. mine: its rows."""
-        records, rows, limits = self.frame.records, taken(self.rows, mine), self.frame.roofline
-        scopes = distinct_values(taken(records["scope"], rows)).tolist()
+        records, rows, limits = self.frame.records, self.rows[mine], self.frame.roofline
+        scopes = distinct_values(records["scope"][rows]).tolist()
         layers = {_text(layer_names(records.stacks[code].layer)) for code in scopes if code >= 0}
         layer = layers.pop() if len(layers) == 1 else without_numbers(min(layers), IN_PART) if layers else ""
-        time, lost = np.maximum(taken(records["dur_ns"], rows), 0), taken(self.lost_ns, mine)
-        bound = np.bincount(taken(limits.bound, rows) + np.int64(1), lost, len(BOUNDS) + 1)[1:]
-        peak = float((taken(limits.peak, rows) / 100 * time).sum() / time.sum())
+        time, lost = self.time_ns[mine], self.lost_ns[mine]
+        bound = np.bincount(limits.bound[rows] + np.int64(1), lost, len(BOUNDS) + 1)[1:]
+        peak = float((limits.peak[rows] / 100 * time).sum() / time.sum())
         call = records["call"][rows[0]]
         op, shape = (records.calls[call].op, params(records.calls[call])) if call >= 0 else (None, None)
-        return Lost(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), int(time.sum()), int(lost.sum()), peak)
+        found = int(time.sum()), int(lost.sum()), peak
+        return LostPlace(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), *found)
 
 
 def _longest(found: Sequence[Share]) -> tuple[Share, ...]:

@@ -16,14 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from pyprof.arrays.spool import SMALL_PIECE_ROWS, columns_on_disk
 from pyprof.errors import InputError
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
 from pyprof.report.summary.model import SCHEMA
-from pyprof.report.summary.screen import lines
+from pyprof.report.summary.screen import Summary, lines
 from pyprof.report.summary.styled import Line, Units, plain
-from pyprof.report.summary.summary import Summary
 from pyprof.report.summary.tables import TABLES, of_all, tables_of
 from pyprof.tables.output import choice, write
 from pyprof.tables.screen import add_tables, require_table, selected
@@ -45,18 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser, TABLES)
 
 
-@columns_on_disk(piece_rows=SMALL_PIECE_ROWS)
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    from pyprof.arrays.processes import available, several
     from pyprof.hardware import gpus
 
     require_table(options, TABLES)
     if options.table is None:
         choice(options, ())  # what is wrong with the options is said before anything is read
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
-    with several(available()):
-        found = [_summary(name, gpu, options) for name in options.file]
+    found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""
     if options.table is not None:
         write(selected(of_all(options.table, found), options), options)
@@ -66,14 +61,11 @@ def run(options: argparse.Namespace) -> int:
     elif options.format or output:
         write([table.take(slice(options.top)) for one in found for table in tables_of(one)], options)
     else:
-        show(found, options.units != "raw", options.width, _command(options))
+        window = [
+            word for name in ("step", "range", "time") if (text := getattr(options, name)) for word in (f"--{name}", text)
+        ]
+        show(found, options.units != "raw", options.width, shlex.join(["pyprof", "prof", *window, options.file[0]]))
     return 0
-
-
-def _command(options: argparse.Namespace) -> str:
-    """The command that shows records of the same part of the same file."""
-    window = [word for name in ("step", "range", "time") if (text := getattr(options, name)) for word in (f"--{name}", text)]
-    return shlex.join(["pyprof", "prof", *window, options.file[0]])
 
 
 @contextmanager

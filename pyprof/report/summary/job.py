@@ -16,9 +16,9 @@ from pyprof.engine_steps import DECODE
 from pyprof.report.advice import straggler
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.ranks.advice import Straggler
-from pyprof.report.summary.model import Known, Lost, Share, StepPhase, StepTimes, Utilised
+from pyprof.report.summary.model import Known, LostPlace, Share, StepPhase, StepTimes, Utilised
 from pyprof.report.summary.notes import notes_of_job
-from pyprof.report.summary.summary import Summary
+from pyprof.report.summary.screen import Summary
 from pyprof.report.time.division import mean_parts
 
 _PLACES = 10
@@ -31,6 +31,8 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
     advice = _advice(ranks, late, wall or 0)
     names = dict.fromkeys(name for one in ranks for name in one.phases)
     total = sum(one.kernel_ns for one in ranks)
+    each = [(one.known, one.kernel_ns) for one in ranks if one.known is not None]
+    shares = (sum(getattr(one, name) * ns for one, ns in each) / total for name in Known._fields) if each else ()
     said = [*([] if late is None else [straggler.in_words(late, f"rank {late.rank}")]), *notes]
     return replace(
         first, file=name, ranks=len(ranks), devices=tuple(device for one in ranks for device in one.devices), wall_ns=wall,
@@ -38,7 +40,7 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
         kernels=sum(one.kernels for one in ranks), steps=_steps(ranks), utilised=_utilised(ranks),
         phases={name: sum(one.phases.get(name, 0) for one in ranks) for name in names},
         ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
-        families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=_known(ranks, total),
+        families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=Known(*shares) if each else None,
         step_phases=_step_phases(ranks), advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
     )  # fmt: skip
 
@@ -138,9 +140,9 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def _lost(ranks: Sequence[Summary]) -> tuple[Lost, ...]:
+def _lost(ranks: Sequence[Summary]) -> tuple[LostPlace, ...]:
     """Of the places of all ranks those with most, each summed over the ranks that name it."""
-    alike: dict[tuple[str | None, ...], list[Lost]] = {}
+    alike: dict[tuple[str | None, ...], list[LostPlace]] = {}
     for one in (place for rank in ranks for place in rank.lost):
         alike.setdefault((one.layer, one.op, one.shape), []).append(one)
     found = []
@@ -149,13 +151,6 @@ def _lost(ranks: Sequence[Summary]) -> tuple[Lost, ...]:
         kernels, lost = sum(one.kernels for one in some), sum(one.lost_ns for one in some)
         found.append(some[0]._replace(kernels=kernels, time_ns=time, lost_ns=lost, peak=peak / time))
     return tuple(sorted(found, key=lambda one: -one.lost_ns)[:_PLACES])
-
-
-def _known(ranks: Sequence[Summary], total: int) -> Known | None:
-    each = [(one.known, one.kernel_ns) for one in ranks if one.known is not None]
-    if not each:
-        return None
-    return Known(*(sum(getattr(known, name) * ns for known, ns in each) / total for name in ("op", "shapes", "flops", "bytes")))
 
 
 def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tuple[Advice, ...]:

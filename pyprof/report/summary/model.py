@@ -70,7 +70,7 @@ class Share(NamedTuple):
     inside: tuple[Share, ...] = ()
 
 
-class Lost(NamedTuple):
+class LostPlace(NamedTuple):
     """A place where time is lost against the roofline. layer: numbers in which the places differ are `*`; bound: what limits
     most of it; time_ns: of its kernels; lost_ns: of that, what lies above the roofline; peak: least time over time."""
 
@@ -160,7 +160,7 @@ class Figures:
     layers: tuple[Share, ...]
     around: str
     families: tuple[Share, ...]
-    lost: tuple[Lost, ...]
+    lost: tuple[LostPlace, ...]
     known: Known | None
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
@@ -187,7 +187,8 @@ class Figures:
         found: dict[str, Any] = json.loads(self.json())
         return found
 
-    def _fields(self) -> dict[str, Any]:
+    def json(self) -> str:
+        """The JSON of `pyprof summary --format json`."""
         names: dict[str, Any] = {
             "schema": SCHEMA, "file": self.file, "source": self.source, "ranks": self.ranks, "window": self.window._asdict(),
             "wall_ns": self.wall_ns, "busy_ns": self.busy_ns, "idle_ns": dict(self.idle_ns), "busy": dict(self.busy),
@@ -200,20 +201,11 @@ class Figures:
             names[level] = [_share(one, singular, level) for one in getattr(self, level)]
         advice = [{**one._asdict(), "places": [place._asdict() for place in one.places]} for one in self.advice]
         known = None if self.known is None else self.known._asdict()
-        return {
-            **names,
-            "lost": _dicts(self.lost),
-            "known": known,
-            "advice": advice,
-            "notes": list(self.notes),
-        }
-
-    def json(self) -> str:
-        """The JSON of `pyprof summary --format json`."""
-        return json.dumps(self._fields(), ensure_ascii=False, indent=1, allow_nan=False)
+        names |= {"lost": _dicts(self.lost), "known": known, "advice": advice, "notes": list(self.notes)}
+        return json.dumps(names, ensure_ascii=False, indent=1, allow_nan=False)
 
 
-def _dicts(some: Iterable[Device | StepPhase | Lost]) -> list[dict[str, Any]]:
+def _dicts(some: Iterable[Device | StepPhase | LostPlace]) -> list[dict[str, Any]]:
     return [one._asdict() for one in some]
 
 

@@ -9,6 +9,7 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Known
+from pyprof.report.summary.styled import percent
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -29,9 +30,11 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
     devices = [note for _, notes in overview.frame.gpus for note in notes]
     missing = [_ONE_WAY] if saves and _is_one_way(overview) else []
     missing += [overview.missing] if overview.missing is not None else []
-    return tuple(
-        dict.fromkeys([*missing, *why, *_window(overview), *_recomputed(kernels), *devices, *overview.records.messages()])
-    )
+    again_ns = int(kernels.class_ns[kernels.classes.records["recomputed"] == 1].sum())
+    share = percent(again_ns, kernels.total_ns)
+    again = f"{human(again_ns, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"
+    recomputed = [again] * (again_ns > 0)
+    return tuple(dict.fromkeys([*missing, *why, *_window(overview), *recomputed, *devices, *overview.records.messages()]))
 
 
 def _is_one_way(overview: Overview) -> bool:
@@ -58,23 +61,19 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
         return f"{NOTHING}: the records do not say when they ran"
     if _is_one_way(overview):
         return f"{NOTHING}: {_ONE_WAY}"
-    busy = _percent(overview.busy_ns, overview.division.wall_ns)
+    busy = percent(overview.busy_ns, overview.division.wall_ns)
     graphs = int(kernels.class_ns[kernels.classes.records["kind"] == ActivityKind.GRAPH].sum())
     if graphs > _MUCH * kernels.total_ns:
-        graphs_share = _percent(graphs, kernels.total_ns)
+        graphs_share = percent(graphs, kernels.total_ns)
         return f"{NOTHING}: the device is busy {busy}, {graphs_share} of it in CUDA graphs that were recorded as a whole"
     if known.op < _LITTLE:
-        return f"{NOTHING}: too little is recorded, ops are known of {_percent(known.op, 1)} of the time"
+        return f"{NOTHING}: too little is recorded, ops are known of {percent(known.op, 1)} of the time"
     bounded = kernels.lost_ns >= 0
     time, lost = int(kernels.time_ns[bounded].sum()), int(kernels.lost_ns[bounded].sum())
     what, rows = ("GPU", "kernels") if overview.division.on_gpu else ("CPU", "ops")
-    reached = f", its {rows} at {_percent(time - lost, time)} of the roofline" if time else ""
+    reached = f", its {rows} at {percent(time - lost, time)} of the roofline" if time else ""
     least = f"{100 * LEAST_SHARE:.1f} % of the time"
     return f"{NOTHING}: the {what} is busy {busy}{reached}; no change is known that would save {least}"
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %"
 
 
 def _window(overview: Overview) -> Iterator[str]:
@@ -93,11 +92,3 @@ def _window(overview: Overview) -> Iterator[str]:
     missing = overview.parts["unrecorded"]
     if missing > LEAST_SHARE * wall:
         yield f"for {human(missing, 'ns')} the device idled before work that was launched long before: some was not recorded"
-
-
-def _recomputed(kernels: Kernels) -> Iterator[str]:
-    """What ran again for a checkpoint."""
-    time = int(kernels.class_ns[kernels.classes.records["recomputed"] == 1].sum())
-    if time:
-        share = _percent(time, kernels.total_ns)
-        yield f"{human(time, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"

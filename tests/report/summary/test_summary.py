@@ -19,7 +19,7 @@ from pyprof.report.advice.base import Advice, Place
 from pyprof.report.summary.command import summary_of
 from pyprof.report.summary.screen import LINES, lines
 from pyprof.report.summary.styled import Units, plain
-from pyprof.report.summary.summary import Summary
+from pyprof.report.summary.screen import Summary
 from tests.terminals import bare, on_terminal
 from tests.tiny import Nsys
 
