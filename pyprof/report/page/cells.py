@@ -6,18 +6,16 @@ grow with the kernels. No layout here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, is_first
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import pieces, taken
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
-from pyprof.parse.records.records import PHASES, Stack
-from pyprof.prof.costs import Costs
+from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
@@ -38,7 +36,7 @@ class _Codes:
         return np.array([self.known.setdefault(one, len(self.known)) for one in [*map(key, things), none]], np.int64)
 
 
-class _Sums(NamedTuple):
+class _CellSums(NamedTuple):
     """Of each cell: how many kernels, executions of ops that begin in it, ns, FLOPs, bytes and ns above the roofline of those
     of which it is known, the time of these, and the least time that their roofline allows."""
 
@@ -60,11 +58,11 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
     ops, paths, kernels, sources = tables
     verdict, verdicts = frame.verdicts
     columns = (records["call"], records["phase"], records["scope"], records["name"], verdict, frame.roofline.bound)
-    raw = distinct_rows(*(taken(column, rows) for column in columns))
+    raw = distinct_rows(*(column[rows] for column in columns))
     sums = _summed(frame, rows, raw.inverse, len(raw.first))
     call, phase, scope, name, verdict, bound = raw.columns
     names = [*map(records.strings.__getitem__, (used := np.unique(name)).tolist())]
-    source = sources.all(records.stacks, _source, None)[scope]
+    source = sources.all(records.stacks, lambda one: one.trace[-1] if one.trace else None, None)[scope]
     coded = (
         ops.all(records.calls, lambda one: (one.op, params(one)), (None, None))[call],
         np.where(phase < 0, len(PHASES), phase),
@@ -74,7 +72,7 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
         np.where(bound < 0, len(BOUNDS), bound),
     )
     found = distinct_rows(*coded)
-    merged = _Sums(*(_sum(column, found.inverse, len(found.first)) for column in sums))
+    merged = _CellSums(*(_sum(column, found.inverse, len(found.first)) for column in sums))
     order = np.argsort(-merged.time_ns, kind="stable")
     shown, rest = order[:most], order[most:]
     largest = np.lexsort((-sums.time_ns, found.inverse))
@@ -95,32 +93,18 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _source(stack: Stack) -> str | None:
-    return stack.trace[-1] if stack.trace else None
-
-
-def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _Sums:
-    records, costs = frame.records, frame.costs
-    instance = taken(records["instance"], rows)
-    first = is_first(instance)
-    found: list[Ints] = [np.zeros(count, np.int64)] * len(_Sums._fields)
-    for part in pieces(len(rows)):
-        some = _sums_of(frame, costs, rows[part], group[part], (instance[part] < 0) | first[part], count)
-        found = [before + own for before, own in zip(found, some, strict=True)]
-    return _Sums(*found)
-
-
-def _sums_of(frame: Frame, costs: Costs, rows: Ints, group: Ints, begins: Bools, count: int) -> Iterator[Ints]:
-    """The same of some records. begins: with which an execution of an op begins."""
-    time = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
-    yield np.bincount(group, minlength=count)
-    yield np.bincount(group[begins], minlength=count)
-    yield summed(group, time, count)
-    for values in (costs.flops_of(rows), costs.of("bytes", rows), frame.roofline.lost_ns[rows]):
+def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _CellSums:
+    """Sums over these records by group. An execution of an op counts where its first record is."""
+    instance, time = frame.records["instance"][rows], np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
+    begins = (instance < 0) | is_first(instance)
+    found = [np.bincount(group, minlength=count), np.bincount(group[begins], minlength=count), summed(group, time, count)]
+    for values in (frame.costs.flops_of(rows), frame.costs.of("bytes", rows), frame.roofline.lost_ns[rows]):
         known = values >= 0
-        yield _sum(np.where(known, values, 0), group, count)
-        yield summed(group, np.where(known, time, 0), count)
-    yield _sum(np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64), group, count)
+        found.append(_sum(np.where(known, values, 0), group, count))
+        found.append(summed(group, np.where(known, time, 0), count))
+    least = np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64)
+    found.append(_sum(least, group, count))
+    return _CellSums(*found)
 
 
 def _sum(values: Ints, group: Ints, count: int) -> Ints:

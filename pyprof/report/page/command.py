@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyprof.arrays.spool import SMALL_PIECE_ROWS, columns_on_disk
 from pyprof.errors import UsageError
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.visible import tell
@@ -42,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser)
 
 
-@columns_on_disk(piece_rows=SMALL_PIECE_ROWS)
 def run(options: argparse.Namespace) -> int:
     """Read, compute, write. Returns the exit code."""
     from pyprof.hardware import gpus

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
@@ -22,8 +22,7 @@ from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
 from pyprof.report.diff.job import compare_ranks
 from pyprof.report.page import sentences
 from pyprof.report.page.cells import MOST, cells_of
-from pyprof.report.page.places import places_of
-from pyprof.report.page.timeline import COLUMNS, timeline_of
+from pyprof.report.page.timeline import COLUMNS, places_of, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
 from pyprof.report.summary.model import Figures
 from pyprof.report.time.overview import Overview
@@ -107,14 +106,10 @@ def jobs_compared(before: str, after: str, read: Callable[[str], Overview]) -> J
 def _roofs(frame: Frame, chosen: Ints, cells: Mapping[str, Any]) -> dict[str, Any]:
     """The ceilings of the device on which most ran: arithmetic (name, FLOP/s), DRAM (bytes/s), and notes on what is missing."""
     records = frame.records
-    time, on_cpu = np.zeros(len(records.gpus) + 1, np.int64), True  # of each device, at the end of none
-    there = np.zeros(len(time), np.bool_)
-    for part in pieces(len(chosen)):
-        gpu = records["gpu"][chosen[part]].astype(np.int64)
-        time += summed(np.where(gpu < 0, len(time) - 1, gpu), np.maximum(records["dur_ns"][chosen[part]], 0), len(time))
-        there[gpu] = True
-        on_cpu &= bool((records["kind"][chosen[part]] == ActivityKind.CPU).all())
-    codes = np.flatnonzero(there[:-1]).tolist()
+    gpu, dur_ns = records["gpu"][chosen].astype(np.int64), np.maximum(records["dur_ns"][chosen], 0)
+    time = summed(np.where(gpu < 0, len(records.gpus), gpu), dur_ns, len(records.gpus) + 1)  # at the end: on no device
+    on_cpu = bool((records["kind"][chosen] == ActivityKind.CPU).all())
+    codes = distinct_values(gpu[gpu >= 0]).tolist()
     notes: list[str] = []
     if codes and frame.gpus:
         most = max(codes, key=lambda code: int(time[code]))

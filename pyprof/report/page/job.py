@@ -15,7 +15,7 @@ from pyprof.parse.records.locations import File
 from pyprof.report.page.data import Section, section_of
 from pyprof.report.ranks.advice import Straggler, straggler
 from pyprof.report.ranks.results import TABLES
-from pyprof.report.ranks.survey import Survey, survey
+from pyprof.report.ranks.survey import survey
 from pyprof.report.ranks.units import Choose
 from pyprof.report.ranks.words import lines
 from pyprof.report.summary.job import job_of
@@ -59,18 +59,14 @@ def job_section(name: str, files: Sequence[File], read: Callable[[File], Overvie
         with survey(files, choose) as whole:
             late, notes, words = straggler(whole), whole.notes, tuple(lines(whole))
             tables = tuple(table for key in _TABLES if len((table := TABLES[key](whole)).rows))
-            numbers = _numbers(whole, numbers)
+            if len(whole.units) == len(numbers) and not whole.failures:  # as recorded, not as their names say
+                numbers = whole.rank_numbers.tolist()
     except InputError:  # nothing that ranks could be compared by
         pass
     shown = _notable(ranks, None if late is None or late.rank not in numbers else numbers.index(late.rank))
     sections = tuple((at, section_of(read(files[at]), str(files[at]), len(shown))) for at in shown)
     beside = (Rank(numbers[at], one, ", ".join(shown.get(at, ()))) for at, one in enumerate(ranks))
     return Job(job_of(name, ranks, late, notes), tuple(beside), words, tables, sections)
-
-
-def _numbers(whole: Survey, named: list[int]) -> list[int]:
-    """The rank of each file as it was recorded, where each holds one rank; else as their names say."""
-    return whole.rank_numbers.tolist() if len(whole.units) == len(named) and not whole.failures else named
 
 
 def _notable(ranks: Sequence[Summary], late: int | None) -> dict[int, list[str]]:

@@ -37,13 +37,20 @@ def render(entries: Sequence[Section | Job], comparisons: Sequence[Compared | Jo
     """The page of some captures and jobs."""
     sections = [*_sections(entries)]
     names = _names([entry.summary.file for entry in entries])
+    items = []
+    for item in re.split(r"\n(?=- )", help_page("conventions").partition("\n")[2].strip()):
+        parts = " ".join(item.removeprefix("- ").split()).split("`")  # one paragraph of Markdown with code in it
+        marked = (Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
+        items.append(Markup("<li>{}</li>").format(Markup("").join(marked)))
+    terms = help_page("terms").partition("\n")[2].strip()
+    words = Markup("<ul>{}</ul><details><summary>The words of this page</summary><pre>{}</pre></details>")
     return _rendered(
         "page.html", "report", [{**section.charts, "name": shown["name"]} for section, shown in sections],
         title=", ".join(names[:3]) + ("" if len(names) < 4 else ", ..."),
         sections=[shown for _, shown in sections], several=len(sections) > 1, names=names,
         jobs=[_job(entry, name) for entry, name in zip(entries, names, strict=True) if isinstance(entry, Job)],
         compared=[_compared(one) for one in comparisons], beside=_beside([entry.summary for entry in entries]),
-        conventions=_conventions(),
+        conventions=words.format(Markup("").join(items), terms),
     )  # fmt: skip
 
 
@@ -53,7 +60,7 @@ def render_measured(charts: Mapping[str, Any], title: str) -> str:
 
 
 def _rendered(template: str, command: str, data: object, **shown: Any) -> str:
-    script, style = _asset_script(), _asset("page.css")
+    script, style = "".join(map(_asset, _SCRIPTS)), _asset("page.css")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_ASSETS), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -76,9 +83,12 @@ def _sections(entries: Sequence[Section | Job]) -> Iterator[tuple[Section, dict[
     names = _names([section.summary.file for section, _, _ in found])
     few = len(found) <= _OPEN
     for at, ((section, number, why), name) in enumerate(zip(found, names, strict=True)):
-        title = f"{number}: {name}" if number else name
-        opened = few and len(entries) == len(found)
-        yield section, {**_section(section, title), "why": why, "open": opened or not at, "number": at}
+        unknown = [(reason, f"{count:,}", human(ns, "ns")) for reason, count, ns in section.unknown]
+        yield section, {
+            "name": f"{number}: {name}" if number else name, "summary": section.summary, "sentences": section.sentences,
+            "unknown": unknown, **described(section.summary), "why": why,
+            "open": (few and len(entries) == len(found)) or not at, "number": at,
+        }  # fmt: skip
 
 
 def policy(script: str, style: str) -> str:
@@ -101,10 +111,6 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _asset_script() -> str:
-    return "".join(_asset(name) for name in _SCRIPTS)
-
-
 # ---------------------------------------------------------------------------------------------- texts of a section
 
 
@@ -116,12 +122,6 @@ def _names(files: Sequence[str]) -> list[str]:
         if len(set(names)) == len(names):
             break
     return [text_of(name) for name in names]
-
-
-def _section(section: Section, name: str) -> dict[str, Any]:
-    unknown = [(reason, f"{count:,}", human(ns, "ns")) for reason, count, ns in section.unknown]
-    of = section.summary
-    return {"name": name, "summary": of, "sentences": section.sentences, "unknown": unknown, **described(of)}
 
 
 def _job(job: Job, name: str) -> dict[str, Any]:
@@ -184,17 +184,3 @@ def _compared(one: Compared | JobsCompared) -> Mapping[str, object]:
 
 def _signed(ns: int) -> str:
     return f"{'-' if ns < 0 else '+'}{human(abs(ns), 'ns')}"
-
-
-def _conventions() -> Markup:
-    """The pages of `pyprof help` that say it."""
-    items = re.split(r"\n(?=- )", help_page("conventions").partition("\n")[2].strip())
-    texts = Markup("").join(Markup("<li>{}</li>").format(_marked(item.removeprefix("- "))) for item in items)
-    terms = help_page("terms").partition("\n")[2].strip()
-    return Markup("<ul>{}</ul><details><summary>The words of this page</summary><pre>{}</pre></details>").format(texts, terms)
-
-
-def _marked(text: str) -> Markup:
-    """One paragraph of Markdown with code in it."""
-    parts = " ".join(text.split()).split("`")
-    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Ints
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
@@ -48,17 +47,13 @@ def _layer(summary: Figures) -> str:
         return "The capture names no layers (one that pyprof run records does)."
     if not (summary.layers[0].name and summary.layers[0].share > _MUCH):
         return ""
-    most, inside = _deepest(summary.layers[0])
+    most = summary.layers[0]
+    within = [one for one in most.inside if one.name]
+    inside = within[0] if within and within[0].share > _MUCH else None
+    if within and within[0].time_ns > _NEARLY * most.time_ns:  # nearly all of its time is in one layer inside it
+        most, inside = within[0], None
     in_it = f"; in it {_named(inside)}" if inside is not None else ""
     return f"The layer with most of it is {_named(most)}{in_it}."
-
-
-def _deepest(layer: Share) -> tuple[Share, Share | None]:
-    """The layer, or the one inside it that has nearly all of its time; and the one in it with most, if that is much."""
-    inside = [one for one in layer.inside if one.name]
-    if inside and inside[0].time_ns > _NEARLY * layer.time_ns:
-        return inside[0], None
-    return layer, inside[0] if inside and inside[0].share > _MUCH else None
 
 
 def _named(one: Share) -> str:
@@ -69,16 +64,12 @@ def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
     """Whether the ops of which a limit is known are at it, what limits them, and where most is lost. chosen: the kernels."""
     names: dict[str, int] = {}
     op_of = np.array([*(names.setdefault(call.op, len(names)) for call in frame.records.calls), len(names)], np.int64)
-    total, whole = 0, 0
-    spent_on, lost_in = np.zeros(len(BOUNDS), np.int64), np.zeros(len(names) + 1, np.int64)
-    for part in pieces(len(chosen)):
-        rows = chosen[part]
-        lost, time = frame.roofline.lost_ns[rows], np.maximum(frame.records["dur_ns"][rows], 0)
-        known = lost >= 0
-        total += int(time[known].sum())
-        whole += int(time.sum())
-        spent_on += summed(frame.roofline.bound[rows[known]].astype(np.int64), time[known], len(spent_on))
-        lost_in += summed(op_of[frame.records["call"][rows[known]]], lost[known], len(lost_in))
+    lost, time = frame.roofline.lost_ns[chosen], np.maximum(frame.records["dur_ns"][chosen], 0)
+    known = lost >= 0
+    rows, lost, whole, time = chosen[known], lost[known], int(time.sum()), time[known]
+    total = int(time.sum())
+    spent_on = summed(frame.roofline.bound[rows].astype(np.int64), time, len(BOUNDS))
+    lost_in = summed(op_of[frame.records["call"][rows]], lost, len(names) + 1)  # at the end: kernels without an op
     above = int(lost_in.sum())
     share = total / whole if total else 0.0
     if share < _LEAST:
@@ -93,16 +84,11 @@ def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
     least = f"the {human(total, 'ns')} of the ops{of} would be {human(total - above, 'ns')} at the limits of the device"
     where = ""
     if above:
-        op, most_lost = _most_lost([*names], lost_in)
-        where = f" Most is lost in {op}: {human(most_lost, 'ns')} of the {human(above, 'ns')} above the limits."
+        most_in = int(lost_in[: len(names)].argmax()) if names else 0
+        op, most_ns = text_of([*names][most_in]) if names else "kernels without an op", int(lost_in[most_in])
+        where = f" Most is lost in {op}: {human(most_ns, 'ns')} of the {human(above, 'ns')} above the limits."
     limit = f"What limits most of them is {_LIMITS[name]} ({100 * most / total:.0f} % of their time)."
     return f"{how} the roofline, at {100 * reached:.0f} % of it: {least}. {limit}{where}"
-
-
-def _most_lost(names: Sequence[str], lost_ns: Ints) -> tuple[str, int]:
-    """The op that loses most in all its places, and how much. lost_ns: of each op, at the end of none."""
-    most = int(lost_ns[: len(names)].argmax()) if len(names) else 0
-    return (text_of(names[most]) if names else "kernels without an op"), int(lost_ns[most])
 
 
 def _missing(summary: Figures) -> Iterator[str]:

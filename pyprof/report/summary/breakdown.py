@@ -34,26 +34,34 @@ class KnownSums(NamedTuple):
 
 
 class Kernels:
-    """Some records of a frame with their times, 0 where unknown. rows: their positions; code: their classes; class_ns,
-    class_count: time and number per class."""
+    """Some records of a frame with their times (0 where unknown), FLOPs, bytes and time above the roofline (-1 where unknown).
+
+    rows: their positions; code: their classes; class_ns, class_count: time and number per class; flops, bytes, lost: sums per
+    class.
+    """
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
         self.frame, self.rows, self.classes = frame, rows, frame.classes
         self.code = self.classes.code[rows]
         self.time_ns = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64, copy=False)
-        self.class_ns = summed(self.code, self.time_ns, len(self.classes))
-        self.class_count = np.bincount(self.code, minlength=len(self.classes))
+        size = len(self.classes)
+        self.class_ns = summed(self.code, self.time_ns, size)
+        self.class_count = np.bincount(self.code, minlength=size)
         self.total_ns = int(self.class_ns.sum())
-
-    @cached_property
-    def lost_ns(self) -> Ints:
-        """Time of each above the roofline, -1 unknown."""
-        lost: Ints = self.frame.roofline.lost_ns[self.rows]
+        self.lost_ns: Ints = frame.roofline.lost_ns[rows]
         if cpus.peak() is None:  # what does nothing loses all its time on any machine; that alone says little of this one
             on_cpu = self.classes.records["kind"] == ActivityKind.CPU
             if on_cpu.any():
-                lost[on_cpu[self.code]] = -1
-        return lost
+                self.lost_ns[on_cpu[self.code]] = -1
+
+        def known_sums(values: Ints) -> KnownSums:
+            known = values >= 0
+            time = summed(self.code, np.where(known, self.time_ns, 0), size)
+            often = np.bincount(self.code[known], minlength=size)
+            return KnownSums(time, often, exact_sum(np.where(known, values, 0), self.code, size))
+
+        self.flops, self.bytes = known_sums(frame.costs.flops_of(rows)), known_sums(frame.costs.of("bytes", rows))
+        self.lost = known_sums(self.lost_ns)
 
     def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
         """One share for each group of classes; group: of each class, -1 none."""
@@ -61,7 +69,7 @@ class Kernels:
         own = group[mine]
         total, kernels = (summed(own, each[mine], count) for each in (self.class_ns, self.class_count))
         amounts = []
-        for known in (self.flops, self._lost_of_classes):  # None where too little of a group's time is known
+        for known in (self.flops, self.lost):  # None where too little of a group's time is known
             of_known, often = (summed(own, each[mine], count) for each in (known.time_ns, known.number))
             enough = (of_known > LEAST_KNOWN * total) & (often > 0)
             sums = exact_sum(known.sums[mine], own, count).tolist()
@@ -90,27 +98,6 @@ class Kernels:
         alone = np.bincount(self.code[~shared], minlength=len(self.classes))
         pairs = distinct_rows(instance[shared], self.code[shared]).columns
         return alone, pairs[0], pairs[1]
-
-    @cached_property
-    def flops(self) -> KnownSums:
-        """Their FLOPs."""
-        return self._known(self.frame.costs.flops_of(self.rows))
-
-    @cached_property
-    def bytes(self) -> KnownSums:
-        """Their bytes."""
-        return self._known(self.frame.costs.of("bytes", self.rows))
-
-    @cached_property
-    def _lost_of_classes(self) -> KnownSums:
-        return self._known(self.lost_ns)
-
-    def _known(self, values: Ints) -> KnownSums:
-        """Per class: sums over the records with a known value; below 0 is unknown."""
-        known, size = values >= 0, len(self.classes)
-        time = summed(self.code, np.where(known, self.time_ns, 0), size)
-        often = np.bincount(self.code[known], minlength=size)
-        return KnownSums(time, often, exact_sum(np.where(known, values, 0), self.code, size))
 
     def by(self, column: str) -> tuple[Share, ...]:
         """Time by the text that a column of `pyprof prof` holds, the longest first."""
@@ -165,7 +152,7 @@ class Kernels:
 
     def most_lost(self) -> tuple[LostPlace, ...]:
         """The places where most time is lost against the roofline: one for each op, shape, and layer but for its numbers."""
-        records, alike, lost_ns = self.frame.records, self.classes.records, self._lost_of_classes
+        records, alike, lost_ns = self.frame.records, self.classes.records, self.lost
         distinct = dict.fromkeys(stack.layer for stack in records.stacks)
         of_layer = {layer: without_numbers(_text(layer_names(layer)), IN_PART) or None for layer in distinct}
         there = np.flatnonzero(lost_ns.number > 0)

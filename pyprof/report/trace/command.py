@@ -26,8 +26,7 @@ from pyprof.parse.sources.trace import Trace
 from pyprof.prof.frame import Frame
 from pyprof.progress import stage
 from pyprof.report.time.overview import Overview
-from pyprof.report.trace.cut import cut, extent, trace_of
-from pyprof.report.trace.document import Document
+from pyprof.report.trace.document import Document, cut, extent, trace_of
 from pyprof.tables.files import check_output, whole_file
 from pyprof.visible import tell
 
@@ -57,7 +56,11 @@ def run(options: argparse.Namespace) -> int:
         document = _document(records, trace, chosen, cut_out=window_given(options))
         start_ns, sizes = document.moments()
     if (size := int(sizes.sum())) > LIMIT_BYTES:
-        raise _too_large(options, size, _advice(records, chosen, start_ns, sizes))
+        raise InputError(
+            f"{options.file}: a timeline of it would have about {size / 1e6:,.0f} MB, and ui.perfetto.dev opens "
+            f"{LIMIT_BYTES / 1e6:.0f} MB at most",
+            f"write a part of it: {_advice(records, chosen, start_ns, sizes)}",
+        )
     with stage("writing the timeline"):
         if output is None:
             document.write(sys.stdout.buffer, compressed=False)
@@ -92,14 +95,6 @@ def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: 
             seen = (steps.end_ns > first) & (steps.begin_ns < last)
             steps = steps.take(seen)
     return Document(frame, trace, np.flatnonzero(chosen), steps)
-
-
-def _too_large(options: argparse.Namespace, size: int, advice: str) -> InputError:
-    return InputError(
-        f"{options.file}: a timeline of it would have about {size / 1e6:,.0f} MB, and ui.perfetto.dev opens "
-        f"{LIMIT_BYTES / 1e6:.0f} MB at most",
-        f"write a part of it: {advice}",
-    )
 
 
 def _advice(records: Records, chosen: Bools, start_ns: Ints, sizes: Ints) -> str:

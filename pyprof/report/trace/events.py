@@ -33,8 +33,9 @@ _USED = {"1": "used", "0": "not used", "-": ""}
 _FRAME, _RANGE, _LAUNCH = range(3)  # the tables of the host, the outer before the inner where both begin and end together
 
 
-class Events:
-    """The events of one timeline. frame: all its records; trace: what of it is drawn; chosen: the records that are."""
+class TimelineEvents:
+    """The events of one timeline. frame: all its records; trace: what of it is drawn; chosen: the records that are; labels: the
+    rows of the trace's markers that are drawn, in which the codes of markers in the file are places."""
 
     def __init__(self, frame: Frame, trace: Trace, chosen: Ints, since_ns: int, texts: Strings) -> None:
         self.frame, self.trace, self.chosen, self.since_ns, self.texts = frame, trace, chosen, since_ns, texts
@@ -42,14 +43,9 @@ class Events:
         records = frame.records
         self.process = processes_of(trace, records)
         self.thread = threads_of(trace, records, self.process)
-        self._labels = np.unique(trace.ranges["label"]).astype(np.int64)
+        self.labels = np.unique(trace.ranges["label"]).astype(np.int64)
         self._place_on_host()
         self._place_records()
-
-    @property
-    def labels(self) -> Ints:
-        """The rows of the trace's markers that are drawn: the codes of those in the file are places here."""
-        return self._labels
 
     def parts(self) -> list[Part]:
         """All of them."""
@@ -145,19 +141,20 @@ class Events:
     def _range_lines(self, rows: Ints, middle: list[str]) -> list[str]:
         table = self.trace.ranges
         label, op_id, seq = (table[key][rows] for key in ("label", "op_id", "seq"))
-        heads = each(self._range_head, label)
+
+        def head(code: int) -> str:
+            marker = self.trace.markers[code]
+            return _head("user_annotation" if marker.kind in _ANNOTATIONS else "cpu_op", marker.name)
+
+        heads = each(head, label)
         args = each(self._range_args, *(table[key][rows] for key in RangeCodes.__struct_fields__))
         parts = zip(heads, middle, args, known("External id", op_id), known("Sequence number", seq), strict=True)
-        return [f'{head}{inner}"args":{{{codes}{number}{sequence}}}}}' for head, inner, codes, number, sequence in parts]
-
-    def _range_head(self, label: int) -> str:
-        marker = self.trace.markers[label]
-        return _head("user_annotation" if marker.kind in _ANNOTATIONS else "cpu_op", marker.name)
+        return [f'{begin}{inner}"args":{{{codes}{number}{sequence}}}}}' for begin, inner, codes, number, sequence in parts]
 
     def _range_args(self, label: int, domain: int, opened: int, free: int, fwd_thread: int, src: int) -> str:
         marker, strings = self.trace.markers[label], self.trace.strings
         of_text = [self.texts.code(strings[code]) if code >= 0 else -1 for code in (domain, src)]
-        codes = [int(np.searchsorted(self._labels, label)), of_text[0], opened, free, fwd_thread, of_text[1]]
+        codes = [int(np.searchsorted(self.labels, label)), of_text[0], opened, free, fwd_thread, of_text[1]]
         while len(codes) > 1 and codes[-1] == (-1, -1, 0, 0, -1, -1)[len(codes) - 1]:
             codes.pop()
         shown = {

@@ -27,7 +27,7 @@ _PARTS = 10_000  # of the time of a device, at most
 _PHASES = tuple(map(PHASES.index, ("forward", "backward", "optimizer")))
 
 
-class Slices(NamedTuple):
+class LayerSlices(NamedTuple):
     """Times in ns, the code of the track, the code of the name."""
 
     start: Ints
@@ -36,7 +36,7 @@ class Slices(NamedTuple):
     name: Ints
 
 
-class Placed(NamedTuple):
+class OnDevices(NamedTuple):
     """Records on devices in order of stream and begin. row: of the records; stream: a number of process, device and stream;
     device: a number of process and device."""
 
@@ -47,7 +47,7 @@ class Placed(NamedTuple):
     end: Ints
 
 
-def placed(frame: Frame, process: Ints, chosen: Ints) -> Placed:
+def placed(frame: Frame, process: Ints, chosen: Ints) -> OnDevices:
     """The records chosen that ran on a device."""
     records = frame.records
     rows = chosen[records["kind"][chosen] != ActivityKind.CPU]
@@ -57,7 +57,7 @@ def placed(frame: Frame, process: Ints, chosen: Ints) -> Placed:
     start = records["start_ns"][rows].astype(np.int64)
     order = np.lexsort((start, stream))
     end = start + np.maximum(records["dur_ns"][rows], 0)
-    return Placed(rows[order], stream[order], device[order], start[order], end[order])
+    return OnDevices(rows[order], stream[order], device[order], start[order], end[order])
 
 
 # ---------------------------------------------------------------------------------------------- steps
@@ -81,13 +81,13 @@ def step_part(steps: Steps | None, tracks: Tracks, since_ns: int) -> Part:
 # ---------------------------------------------------------------------------------------------- layers
 
 
-def layer_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_ns: int) -> Part:
+def layer_part(frame: Frame, tracks: Tracks, process: Ints, at: OnDevices, since_ns: int) -> Part:
     """Steps, phases and layers over each stream, nested."""
     names: dict[str, int] = {}
     parts = [*_runs(frame, tracks, process, at, names)]
-    found = Slices(*map(np.concatenate, zip(*parts, strict=True))) if parts else Slices(*(np.empty(0, np.int64),) * 4)
+    found = LayerSlices(*map(np.concatenate, zip(*parts, strict=True))) if parts else LayerSlices(*(np.empty(0, np.int64),) * 4)
     order = np.argsort(found.start, kind="stable")  # of one begin the outer first, as they are
-    found = Slices(*(column[order] for column in found))
+    found = LayerSlices(*(column[order] for column in found))
     heads = [f'{{"ph":"X","cat":"pyprof_layer","name":{text(name)},' for name in names]
 
     def lines(rows: Ints) -> Iterator[str]:
@@ -99,7 +99,7 @@ def layer_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_ns
     return Part(len(order), lines, found.start)
 
 
-def _runs(frame: Frame, tracks: Tracks, process: Ints, at: Placed, names: dict[str, int]) -> Iterator[Slices]:
+def _runs(frame: Frame, tracks: Tracks, process: Ints, at: OnDevices, names: dict[str, int]) -> Iterator[LayerSlices]:
     """The slices of each stream, the outer before the inner."""
     records = frame.records
     paths = [tuple(name[1:] for name in layer_names(stack.layer)) for stack in records.stacks]
@@ -107,7 +107,11 @@ def _runs(frame: Frame, tracks: Tracks, process: Ints, at: Placed, names: dict[s
         mine = np.flatnonzero(at.stream == number)
         rows, start = at.row[mine], at.start[mine]
         end = np.minimum(at.end[mine], np.append(start[1:], np.iinfo(np.int64).max))  # kernels of a graph may overlap
-        levels = _levels(records["step"][rows], _lasting(records["phase"][rows]), records["scope"][rows], paths, names)
+        # A copy, or what has no phase, is part of the forward, backward or optimizer before it on the stream.
+        phase = records["phase"][rows]
+        last = np.maximum.accumulate(np.where(np.isin(phase, _PHASES), np.arange(len(rows)), -1))
+        lasting = np.where(last >= 0, phase[last], -1).astype(np.int64)
+        levels = _levels(records["step"][rows], lasting, records["scope"][rows], paths, names)
         if not levels:
             continue
         row = int(rows[0])
@@ -120,14 +124,7 @@ def _runs(frame: Frame, tracks: Tracks, process: Ints, at: Placed, names: dict[s
             first = np.flatnonzero(new)
             ends, code = np.maximum.reduceat(end, first), level[first]
             shown = code >= 0
-            yield Slices(start[first[shown]], ends[shown], np.full(int(shown.sum()), track), code[shown])
-
-
-def _lasting(phase: Array) -> Ints:
-    """Forward, backward or optimizer; a copy or what has no phase is part of what ran before it on the stream."""
-    at = np.where(np.isin(phase, _PHASES), np.arange(len(phase)), -1)
-    at = np.maximum.accumulate(at)
-    return np.where(at >= 0, phase[at], -1).astype(np.int64)
+            yield LayerSlices(start[first[shown]], ends[shown], np.full(int(shown.sum()), track), code[shown])
 
 
 def _levels(step: Array, phase: Ints, scope: Array, paths: list[tuple[str, ...]], names: dict[str, int]) -> list[Ints]:
@@ -150,7 +147,7 @@ def _levels(step: Array, phase: Ints, scope: Array, paths: list[tuple[str, ...]]
 # ---------------------------------------------------------------------------------------------- counters
 
 
-def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_ns: int) -> Part:
+def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: OnDevices, since_ns: int) -> Part:
     """The counters of all devices."""
     times, heads, values = [np.empty(0, np.int64)], [], [np.empty(0)]
     code = [np.empty(0, np.int64)]
@@ -158,7 +155,10 @@ def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_
         mine = np.flatnonzero(at.device == number)
         row = int(at.row[mine[0]])
         pid = tracks.gpu(int(process[row]), int(frame.records["device"][row]))
-        edges = _edges(at.start[mine], at.end[mine])
+        first, last = int(at.start[mine].min()), int(at.end[mine].max())
+        # Equal parts of the time, about as many as there are activities, so that none is lost among others.
+        parts = min(max(2 * len(mine), 100), _PARTS, max(last - first, 1))
+        edges = np.array([first + (last - first) * part // parts for part in range(parts + 1)], np.int64)
         for name, mean in _counters(frame, at.row[mine], at.start[mine], at.end[mine], edges):
             value = np.append(np.round(mean, 3), 0.0)  # the last falls to 0 at the end
             new = np.append(True, value[1:] != value[:-1])
@@ -175,13 +175,6 @@ def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_
         return (f'{heads[one]}{amount:g}}},"ts":{moment}}}' for one, moment, amount in columns)
 
     return Part(len(when), lines, when)
-
-
-def _edges(start: Ints, end: Ints) -> Ints:
-    """Of equal parts of the time: about as many as there are activities, so that none is lost among others."""
-    first, last = int(start.min()), int(end.max())
-    parts = min(max(2 * len(start), 100), _PARTS, max(last - first, 1))
-    return np.array([first + (last - first) * part // parts for part in range(parts + 1)], np.int64)
 
 
 def _counters(frame: Frame, rows: Ints, start: Ints, end: Ints, edges: Ints) -> Iterator[tuple[str, Floats]]:

@@ -6,7 +6,7 @@ Text is made once for each distinct thing; only times and numbers are made for e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import NamedTuple
 
@@ -63,12 +63,12 @@ def members(columns: Mapping[str, Values]) -> list[str]:
     """`,"key":value` of all columns in each row, those left out that are unknown or empty."""
     texts = {key: values for key, values in columns.items() if isinstance(values, Texts)}
     pools = {key: [f',"{key}":{shortened(one)}' if one else "" for one in values.pool] + [""] for key, values in texts.items()}
-    rows = [each(lambda *codes: _joined(pools, codes), *(values.codes for values in texts.values()))] if texts else []
+
+    def joined(*codes: int) -> str:
+        return "".join([pool[code] for pool, code in zip(pools.values(), codes, strict=True)])
+
+    rows = [each(joined, *(values.codes for values in texts.values()))] if texts else []
     for key, values in columns.items():
         if key not in texts:
             rows.append([f',"{key}":{one}' if one else "" for one in printed(values, "")])
     return list(map("".join, zip(*rows, strict=True)))
-
-
-def _joined(pools: Mapping[str, Sequence[str]], codes: Sequence[int]) -> str:
-    return "".join([pool[code] for pool, code in zip(pools.values(), codes, strict=True)])

@@ -90,7 +90,14 @@ class Tracks:
 
     def of_threads(self, thread: Integers, lane: Integers) -> Ints:
         """The code of the track of each row of a host's thread; lane: see `lanes`."""
-        return self._codes(self._thread, thread, lane)
+
+        def track(row: int, number: int) -> int:
+            name, process, tid, main = self._described(row)
+            name += f" ({number + 1})" if number else ""
+            key = ("thread", row, number)
+            return self._add(key, self.host(process), -1 if number else tid, name, 0 if main else 1, row)
+
+        return self._codes(track, thread, lane)
 
     def of_streams(self, process: Integers, device: Integers, stream: Integers, lane: Integers) -> Ints:
         """The same of rows on streams."""
@@ -98,7 +105,13 @@ class Tracks:
 
     def of_ops(self, thread: Integers, lane: Integers) -> Ints:
         """The same of the ops on the CPU that are records."""
-        return self._codes(self._ops, thread, lane)
+
+        def track(row: int, number: int) -> int:
+            name, process, *_ = self._described(row)
+            name = f"ops of {name}" + f" ({number + 1})" * bool(number)
+            return self._add(("ops", row, number), self.host(process), -1, name, 0)
+
+        return self._codes(track, thread, lane)
 
     def computed(self, pid: int | str, name: str, order: int) -> int:
         """The code of a track of what is computed."""
@@ -107,15 +120,6 @@ class Tracks:
     def _codes(self, make: Callable[..., int], *columns: Integers) -> Ints:
         distinct, _, inverse = distinct_rows(*columns)
         return np.array([make(*one) for one in distinct.T.tolist()], np.int64)[inverse]
-
-    def _thread(self, thread: int, lane: int) -> int:
-        name, process, tid, main = self._described(thread)
-        name += f" ({lane + 1})" if lane else ""
-        return self._add(("thread", thread, lane), self.host(process), -1 if lane else tid, name, 0 if main else 1, thread)
-
-    def _ops(self, thread: int, lane: int) -> int:
-        name, process, *_ = self._described(thread)
-        return self._add(("ops", thread, lane), self.host(process), -1, f"ops of {name}" + f" ({lane + 1})" * bool(lane), 0)
 
     def _described(self, thread: int) -> tuple[str, int, int, bool]:
         """Name, process, tid, whether it is the main thread."""
