@@ -22,8 +22,7 @@ from pyprof.loading import load_with_trace
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.prof.frame import Frame
 from pyprof.report.diff import baselines, document
-from pyprof.report.diff.compare import Comparison
-from pyprof.report.diff.job import RankComparison, compare_ranks, lone_ranks
+from pyprof.report.diff.compare import Comparison, RankComparison, compare_ranks, lone_ranks
 from pyprof.report.time.overview import Overview
 from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, require_table, selected
@@ -51,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, compare, print. Returns the exit code."""
-    limit = _share(options.fail_over) if options.fail_over is not None else None
+    limit: float | None = None
+    if options.fail_over is not None:
+        match = re.fullmatch(r"(\d+(?:\.\d*)?) ?%?", options.fail_over.strip())
+        if match is None:
+            raise UsageError(f"--fail-over takes a percentage, not {options.fail_over!r}", "for example --fail-over 5%")
+        limit = float(match[1]) / 100
     files = _files(options)
     if options.format != "json":
         require_table(options, TABLES)
@@ -78,13 +82,6 @@ def _files(options: argparse.Namespace) -> list[str]:
     if len(given) > 2 or (len(given) == 1 and options.save is None):
         raise UsageError(f"two captures are compared, not {len(given)}", "pyprof diff BEFORE AFTER")
     return given
-
-
-def _share(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d*)?) ?%?", text.strip())
-    if match is None:
-        raise UsageError(f"--fail-over takes a percentage, not {text!r}", "for example --fail-over 5%")
-    return float(match[1]) / 100
 
 
 def _overview(name: str, options: argparse.Namespace) -> Overview:
@@ -118,7 +115,7 @@ def _compare_jobs(files: list[str], limit: float | None, options: argparse.Names
             tell(f"note: only {name} has {len(lone)} of the ranks, which are left out")
     sums, codes = [], [0]
 
-    def kept() -> Iterator[RankComparison]:
+    def compared() -> Iterator[RankComparison]:
         for one in compare_ranks(files[0], files[1], lambda name: _overview(name, options)):
             sums.append(document.rank_sums(one))
             if limit is not None:
@@ -126,9 +123,9 @@ def _compare_jobs(files: list[str], limit: float | None, options: argparse.Names
             yield one
 
     if options.format == "json":
-        _write_text(document.job_json(kept(), files), options)
+        _write_text(document.job_json(compared(), files), options)
     else:
-        for _ in kept():  # one after another: two captures are held at a time
+        for _ in compared():  # one after another: two captures are held at a time
             pass
         write(document.ranks_table(sums)._replace(title=f"{files[0]} -> {files[1]}, rank by rank"), options)
     return max(codes)

@@ -1,4 +1,8 @@
-"""Two captures -> what changed between them: every op that is in both, what was added, what was removed, and if that says much.
+"""Two captures, or two folders of ranks -> what changed between them: ops of both, what was added, removed, if that says much.
+
+First op, layer, shape, direction and number of two occurrences must agree. Of the rest those of the same op, shape and
+direction are matched in order (layers were renamed), then those of the same op and layer (another batch size), then those of
+the same op, if both captures have as many left of it. What remains was added or removed.
 
 Times are sums of kernel time of whole captures, so that changes and additions less removals are their difference to the
 nanosecond. Whether a change is more than noise is judged from steps, and without several of them not at all.
@@ -6,23 +10,35 @@ nanosecond. Whether a change is more than noise is judged from steps, and withou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Bools, Floats, Ints
-from pyprof.report.diff.match import EXACT, RESHAPED, match
+from pyprof.errors import InputError
+from pyprof.parse.records.dataset import named_rank
 from pyprof.report.diff.noise import LEAST_STEPS, Differences, differences
 from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
+from pyprof.report.ranks.units import files_of
 from pyprof.report.time.overview import Overview
 
 _ALIKE = 0.5  # of the time of either capture: with less of it in ops of both they are two programs
 _LONGEST = 40  # characters of a kernel's name in a sentence
 _AMOUNT = 0.1  # by how much the executions of the same ops may differ before one capture is called cut off
+EXACT, RENAMED, RESHAPED, MOVED = range(4)  # how two occurrences were matched
+_Name = Callable[[OpKey, int], Hashable]
+_PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both captures must have as many of it left
+    (lambda key, nth: (key, nth), False),
+    (lambda key, _: (key.op, key.shape, key.direction), False),
+    (lambda key, _: (key.op, key.layer, key.direction), False),
+    (lambda key, _: (key.op, key.direction), True),
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,7 @@ class Comparison:
     def __init__(self, before: Overview, after: Overview) -> None:
         self.overviews = before, after
         self.sides = occurrences(before), occurrences(after)
-        self._partner, self._how = match(*self.sides)
+        self._partner, self._how = _match(*self.sides)
 
     @property
     def before_ns(self) -> int:
@@ -161,9 +177,20 @@ class Comparison:
         same = [self._share_of_matched(side, (EXACT, EXACT + 1)) for side in range(2)]
         if min(same) < _ALIKE:
             return False, f"other shapes: ops of the same shapes take {same[0]:.0%} and {same[1]:.0%} of their kernel time"
-        if unlike := self._unlike_amounts():
-            return False, unlike
-        return True, self._alike()
+        steps = [found.steps for found in self.sides]
+        if min(steps) and steps[0] != steps[1]:
+            amounts = f"{steps[0]} and {steps[1]} steps; compare the time of a step, or cut with --step"
+            return False, f"unlike amounts of work: {amounts}"
+        ran = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
+        if not min(steps) and abs(ran[0] - ran[1]) > _AMOUNT * max(ran):
+            return False, f"unlike amounts of work: the same ops ran {ran[0]} and {ran[1]} times; is one capture cut off?"
+        reshaped = int((self._how[self._rows] >= RESHAPED).sum())
+        count = int(self._has_op(0, self._rows).sum())
+        texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
+        names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
+        if names[0] != names[1] and all(names):
+            texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
+        return True, "; ".join(texts)
 
     @property
     def _pairs(self) -> tuple[Ints, Ints]:
@@ -174,31 +201,32 @@ class Comparison:
         total = int(self.sides[side].time_ns.sum())
         return float(self.sides[side].time_ns[rows].sum() / total) if total else 1.0
 
-    def _unlike_amounts(self) -> str:
-        """Where one capture has more of the same work: other numbers of steps, or without steps of executions; else empty."""
-        steps = [found.steps for found in self.sides]
-        if min(steps):
-            if steps[0] == steps[1]:
-                return ""
-            return f"unlike amounts of work: {steps[0]} and {steps[1]} steps; compare the time of a step, or cut with --step"
-        ran = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
-        if abs(ran[0] - ran[1]) <= _AMOUNT * max(ran):
-            return ""
-        return f"unlike amounts of work: the same ops ran {ran[0]} and {ran[1]} times; is one capture cut off?"
-
-    def _alike(self) -> str:
-        reshaped = int((self._how[self._rows] >= RESHAPED).sum())
-        count = int(self._has_op(0, self._rows).sum())
-        texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
-        names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
-        if names[0] != names[1] and all(names):
-            texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
-        return "; ".join(texts)
-
     @property
     def can_judge(self) -> bool:
         """Whether both captures have enough steps to tell changes from noise."""
         return min(found.steps for found in self.sides) >= LEAST_STEPS
+
+
+def _match(before: Occurrences, after: Occurrences) -> tuple[Ints, Ints]:
+    """For each occurrence before: the row after, -1 removed; and the pass that matched it (EXACT, ...), -1 none."""
+    partner, how = np.full(len(before), -1, np.int64), np.full(len(before), -1, np.int64)
+    left, right = list(range(len(before))), list(range(len(after)))
+    for number, (name, as_many) in enumerate(_PASSES):
+        waiting: dict[Hashable, list[int]] = defaultdict(list)
+        for row in right:
+            waiting[name(after.keys[after.key[row]], int(after.nth[row]))].append(row)
+        wanted: dict[Hashable, list[int]] = defaultdict(list)
+        for row in left:
+            wanted[name(before.keys[before.key[row]], int(before.nth[row]))].append(row)
+        for key, rows in wanted.items():
+            others = waiting.get(key, [])
+            if as_many and len(rows) != len(others):
+                continue
+            for one, other in zip(rows, others, strict=False):
+                partner[one], how[one] = other, number
+        taken = set(partner.tolist())
+        left, right = [row for row in left if partner[row] < 0], [row for row in right if row not in taken]
+    return partner, how
 
 
 def _verdict(judged: Differences, at: int, change_ns: int) -> str | None:
@@ -256,3 +284,40 @@ def _what(before: Side, after: Side) -> tuple[str, ...]:
 def _cut(kernel: str) -> str:
     """The begin of a name: those of generated kernels have hundreds of characters."""
     return kernel if len(kernel) <= _LONGEST else f"{kernel[: _LONGEST - 1]}…"
+
+
+class RankComparison(NamedTuple):
+    """What changed on one rank. rank: -1 where files have none and were matched by their order; names: of both files."""
+
+    rank: int
+    names: tuple[str, str]
+    found: Comparison
+
+
+def rank_files(folder: str) -> dict[int, str]:
+    """The files of a folder by rank; files without one by -1 less their place. Raises InputError where two have one rank."""
+    found: dict[int, str] = {}
+    for place, file in enumerate(files_of([folder])):
+        rank = named_rank(file)
+        key = rank if rank >= 0 else -1 - place
+        if key in found:
+            raise InputError(f"{folder}: {found[key]} and {file} are both of rank {rank}", "give folders with one file a rank")
+        found[key] = str(file)
+    return found
+
+
+def compare_ranks(before: str, after: str, read: Callable[[str], Overview]) -> Iterator[RankComparison]:
+    """One comparison for each rank of both folders, in order. Raises InputError where they have no rank in common."""
+    files = rank_files(before), rank_files(after)
+    common = sorted(set(files[0]) & set(files[1]), key=lambda rank: (rank < 0, abs(rank)))
+    if not common:
+        raise InputError(f"{before} and {after} have no rank in common", "name the files after their ranks: rank0.json.gz")
+    for rank in common:
+        names = files[0][rank], files[1][rank]
+        yield RankComparison(max(rank, -1), names, Comparison(read(names[0]), read(names[1])))
+
+
+def lone_ranks(before: str, after: str) -> tuple[list[int], list[int]]:
+    """The ranks that only one of the folders has."""
+    files = rank_files(before), rank_files(after)
+    return sorted(set(files[0]) - set(files[1])), sorted(set(files[1]) - set(files[0]))

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.report.diff.compare import Change, Comparison, Side
-from pyprof.report.diff.job import RankComparison
+from pyprof.report.diff.compare import Comparison, RankComparison, Side
 from pyprof.report.diff.noise import LEAST_STEPS
 from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Header, Integers, Table
@@ -47,6 +46,12 @@ def _text(document: dict[str, object]) -> str:
 def _document(found: Comparison) -> dict[str, object]:
     comparable, why = found.judgement
     step = found.step
+    changes = []
+    for change in found.changes:
+        before, after = _side(change.before), _side(change.after)
+        times = {"before_ns": change.before.time_ns, "after_ns": change.after.time_ns, "verdict": change.verdict}
+        differing = {f"after_{name}": after[name] for name in after if after[name] != before[name]}
+        changes.append({**before, **times, "what": list(change.what), **differing})
     return {
         "comparable": comparable,
         "why": why,
@@ -54,7 +59,7 @@ def _document(found: Comparison) -> dict[str, object]:
         "after_ns": found.after_ns,
         "matched": found.matched,
         "step": None if step is None else {**step.__dict__, "share": step.share},
-        "changes": [_change(one) for one in found.changes],
+        "changes": changes,
         "added": [{**_side(one), "after_ns": one.time_ns} for one in found.added],
         "removed": [{**_side(one), "before_ns": one.time_ns} for one in found.removed],
     }
@@ -76,14 +81,7 @@ def _side(side: Side) -> dict[str, object]:
     }
 
 
-def _change(change: Change) -> dict[str, object]:
-    before, after = _side(change.before), _side(change.after)
-    times = {"before_ns": change.before.time_ns, "after_ns": change.after.time_ns, "verdict": change.verdict}
-    differing = {f"after_{name}": after[name] for name in after if after[name] != before[name]}
-    return {**before, **times, "what": list(change.what), **differing}
-
-
-class Row(NamedTuple):
+class DiffRow(NamedTuple):
     """One line of the table that says where the difference is: an op in one layer, or in all layers of the same kind."""
 
     op: str | None
@@ -99,7 +97,7 @@ class Row(NamedTuple):
         return self.after_ns - self.before_ns
 
 
-def rows(found: Comparison) -> list[Row]:
+def rows(found: Comparison) -> list[DiffRow]:
     """Every change, addition and removal, the largest first; they add up to the difference.
 
     The same change of an op in layers whose names differ in their numbers is one row: `blocks.*.attn`.
@@ -110,7 +108,7 @@ def rows(found: Comparison) -> list[Row]:
         single.append(_row(change.before, change.before.time_ns, change.after.time_ns, ", ".join([*texts, *change.what])))
     single += [_row(side, 0, side.time_ns, f"added: {side.kernel}") for side in found.added]
     single += [_row(side, side.time_ns, 0, f"removed: {side.kernel}") for side in found.removed]
-    alike: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[DiffRow]] = defaultdict(list)
     for row in single:
         alike[(row.op, _NUMBER.sub("*", row.layer), row.shape, row.what)].append(row)
     result = []
@@ -121,8 +119,8 @@ def rows(found: Comparison) -> list[Row]:
     return sorted(result, key=lambda row: -abs(row.change_ns))
 
 
-def _row(side: Side, before_ns: int, after_ns: int, what: str) -> Row:
-    return Row(side.key.op, side.key.layer, side.key.shape, what, before_ns, after_ns)
+def _row(side: Side, before_ns: int, after_ns: int, what: str) -> DiffRow:
+    return DiffRow(side.key.op, side.key.layer, side.key.shape, what, before_ns, after_ns)
 
 
 def where_table(found: Comparison, limit: int | None = None) -> Table:
@@ -131,8 +129,8 @@ def where_table(found: Comparison, limit: int | None = None) -> Table:
     shown = all_rows[:limit]
     if rest := all_rows[len(shown) :]:
         before, after = sum(row.before_ns for row in rest), sum(row.after_ns for row in rest)
-        shown.append(Row(f"the other {len(rest)} together", "", "", "", before, after))
-    return _where([*shown, Row("sum", "", "", "", found.before_ns, found.after_ns)])
+        shown.append(DiffRow(f"the other {len(rest)} together", "", "", "", before, after))
+    return _where([*shown, DiffRow("sum", "", "", "", found.before_ns, found.after_ns)])
 
 
 def rows_table(found: Comparison) -> Table:
@@ -140,16 +138,17 @@ def rows_table(found: Comparison) -> Table:
     return _where(rows(found))
 
 
-def _where(shown: Sequence[Row]) -> Table:
+def _where(shown: Sequence[DiffRow]) -> Table:
     times = np.array([(row.before_ns, row.after_ns) for row in shown], np.int64).reshape(-1, 2)
     ops = listed(row.op or "kernels without an op" for row in shown)
     layers = listed(row.layer for row in shown)
+    innermost = [".".join(layer.split(".")[-2:]) for layer in layers.pool]  # two of them tell rows apart
     cells: Cells = [
         (Header("op", "Op", "the op; kernels without one are a row together", width=12), ops),
         (_text_header("shape", "Params", "shapes and types of its arguments"), listed(row.shape for row in shown)),
         (
             _text_header("layer", "Layer", "its layers; * stands for several numbers"),
-            layers._replace(brief=[*map(_inner, layers.pool)]),
+            layers._replace(brief=innermost),
         ),
         (Header("before", "Before(ns)", "kernel time of the first capture", "ns", 10), Integers.known(times[:, 0])),
         (Header("after", "After(ns)", "kernel time of the second capture", "ns", 10), Integers.known(times[:, 1])),
@@ -157,11 +156,6 @@ def _where(shown: Sequence[Row]) -> Table:
         (_text_header("what", "What", "verdict, and what else changed"), listed(row.what for row in shown)),
     ]
     return joined("where", cells, "Where the difference is")
-
-
-def _inner(layer: str) -> str:
-    """The two innermost layers, which tell rows apart."""
-    return ".".join(layer.split(".")[-2:])
 
 
 def _text_header(key: str, text: str, meaning: str) -> Header:

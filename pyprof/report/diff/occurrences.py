@@ -14,7 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.report.time.overview import Overview
@@ -74,7 +74,10 @@ def occurrences(overview: Overview) -> Occurrences:
     rows = np.flatnonzero(np.isin(frame.records["kind"], TIMED))
     records, costs = frame.records, frame.costs
     time = np.maximum(records["dur_ns"][rows], 0)
-    unit, first = _units(records["instance"][rows].astype(np.int64), records["call"][rows] >= 0)
+    # A unit is an execution of an op, or a kernel that has none.
+    instance = records["instance"][rows].astype(np.int64)
+    alone = int(instance.max(initial=-1)) + 1 + np.arange(len(rows))
+    unit, first = _in_order(np.where((instance >= 0) & (records["call"][rows] >= 0), instance, alone))
     keys, key = _keys(overview, rows[first])
     step = _steps(overview, rows[first])
     keys, key = _without_varying_shapes(keys, key, step)
@@ -108,12 +111,6 @@ def _in_order(code: Ints) -> tuple[Ints, Ints]:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return place[inverse], first[order]
-
-
-def _units(instance: Ints, has_op: Bools) -> tuple[Ints, Ints]:
-    """(unit of each record, first record of each unit): an execution of an op, or a kernel that has none."""
-    alone = int(instance.max(initial=-1)) + 1 + np.arange(len(instance))
-    return _in_order(np.where((instance >= 0) & has_op, instance, alone))
 
 
 def _keys(overview: Overview, rows: Ints) -> tuple[list[OpKey], Ints]:

@@ -39,15 +39,26 @@ def layers(section: Section) -> Figure:
     if not nodes[0].time_ns:
         return empty(title, "No kernel took any time, so there is nothing to divide.")
     keep = {at: node for at, node in enumerate(nodes) if node.time_ns}
+    depths, rest = {-1: 0}, cells["rest"]
+    for at, node in keep.items():
+        depths[at] = depths[node.parent] + 1
+    whole = nodes[0].time_ns
+    shares = [f"{human(node.time_ns, 'ns')}, {percent(node.time_ns / whole)}" for node in keep.values()]
+    about = [
+        hover(node.name, [*node.about, ("time", share), ("kernels", f"{node.kernels:,}")])
+        for node, share in zip(keep.values(), shares, strict=True)
+    ]
     icicle = go.Icicle(
         ids=[str(at) for at in keep], parents=["" if node.parent < 0 else str(node.parent) for node in keep.values()],
         labels=[shown(node.name) for node in keep.values()], values=[node.time_ns for node in keep.values()],
-        text=[_share(node, nodes[0]) for node in keep.values()], textinfo="label+text", branchvalues="total", sort=True,
-        hovertext=[_about(node, nodes[0]) for node in keep.values()], hoverinfo="text", maxdepth=_DEEPEST,
+        text=shares, textinfo="label+text", branchvalues="total", sort=True,
+        hovertext=about, hoverinfo="text", maxdepth=_DEEPEST,
         tiling={"orientation": "v", "pad": 1}, marker={"colors": [node.colour for node in keep.values()]},
     )  # fmt: skip
-    rows = min(_depth(keep), _DEEPEST)
-    figure = framed([icicle], title, section.sentences["layers"], _notes(cells), 40 + _ROW * max(rows, 4))
+    rows = min(max(depths.values()), _DEEPEST)
+    groups = f"{rest['kernels']:,} kernels in {rest['cells']:,} groups, each shorter than any that is shown"
+    notes = [f"smaller groups: {groups}"] if rest["cells"] else []
+    figure = framed([icicle], title, section.sentences["layers"], notes, 40 + _ROW * max(rows, 4))
     figure.update_layout(uniformtext={"minsize": 9, "mode": "hide"}, margin={"l": 20})
     return figure
 
@@ -84,25 +95,3 @@ def _count(nodes: list[_Node], at: int, time_ns: int, kernels: int) -> None:
         nodes[at].time_ns += time_ns
         nodes[at].kernels += kernels
         at = nodes[at].parent
-
-
-def _depth(nodes: Mapping[int, _Node]) -> int:
-    """The rows of these."""
-    depths = {-1: 0}
-    for at, node in nodes.items():
-        depths[at] = depths[node.parent] + 1
-    return max(depths.values())
-
-
-def _share(node: _Node, whole: _Node) -> str:
-    return f"{human(node.time_ns, 'ns')}, {percent(node.time_ns / whole.time_ns)}"
-
-
-def _about(node: _Node, whole: _Node) -> str:
-    return hover(node.name, [*node.about, ("time", _share(node, whole)), ("kernels", f"{node.kernels:,}")])
-
-
-def _notes(cells: Mapping[str, Any]) -> list[str]:
-    rest = cells["rest"]
-    text = f"smaller groups: {rest['kernels']:,} kernels in {rest['cells']:,} groups, each shorter than any that is shown"
-    return [text] if rest["cells"] else []

@@ -44,7 +44,8 @@ def timeline(section: Section) -> Figure:
     drawing = [*_bars(go, of, lanes, scale, unit), *_gaps(go, of, lanes, scale), *_steps(go, of, len(lanes), scale)]
     height = max(_LANE * len(lanes), _ENTRY * len({trace.name for trace in drawing})) + 20
     figure = framed(drawing, title, section.sentences["idle"], [*_notes(of)], height)
-    names = [f"{lane.name}: {percent(_share(of, lane))}" for lane in lanes]
+    shares = [float(sum(map(sum, lane.parts.values())) / 1000 / of["columns"]) for lane in lanes]  # of the window
+    names = [f"{lane.name}: {percent(share)}" for lane, share in zip(lanes, shares, strict=True)]
     figure.update_layout(barmode="overlay", bargap=0)
     figure.update_xaxes(title=f"time since the window's begin ({unit})", range=[0, of["wall_ns"] / scale])
     figure.update_yaxes(
@@ -63,11 +64,6 @@ def _lanes(of: Mapping[str, Any], on_gpu: bool) -> Iterator[_Lane]:
             which = "" if not on_gpu else ", other streams" if stream["stream"] is None else f", stream {stream['stream']}"
             yield _Lane(name + which, stream["busy"], "ph", "", at)
         yield _Lane(f"{name} idle", device["idle"], "cause", "idle: ", at)
-
-
-def _share(of: Mapping[str, Any], lane: _Lane) -> float:
-    """How much of the window the lane's parts are together."""
-    return float(sum(map(sum, lane.parts.values())) / 1000 / of["columns"])
 
 
 def _bars(go: Any, of: Mapping[str, Any], lanes: Sequence[_Lane], scale: float, unit: str) -> Iterator[Any]:
@@ -109,20 +105,19 @@ def _gaps(go: Any, of: Mapping[str, Any], lanes: Sequence[_Lane], scale: float) 
     shown = [gap for gap in gaps if gap["device"] in lane_of]
     if not shown:
         return
+    about = []
+    for gap in shown:
+        causes = ", ".join(f"{cause.replace('_', ' ')} {human(ns, 'ns')}" for cause, ns in gap["causes"])
+        about.append(hover(f"gap of {human(gap['time_ns'], 'ns')}", [
+            ("causes", causes or "na"), ("begins at", human(gap["start_ns"], "ns")),
+            ("before it", gap["before"] or "the window's begin"), ("after it", gap["after"] or "the window's end"),
+        ]))  # fmt: skip
     yield go.Bar(
         x=[(gap["start_ns"] + gap["time_ns"] / 2) / scale for gap in shown], width=[gap["time_ns"] / scale for gap in shown],
         base=[-lane_of[gap["device"]] - 1 + _FULL + 0.04 for gap in shown], y=[0.1] * len(shown),
-        hovertext=[_about(gap) for gap in shown], hoverinfo="text", name="longest gaps",
+        hovertext=about, hoverinfo="text", name="longest gaps",
         marker={"color": _LINES, "line": {"width": 0}},
     )  # fmt: skip
-
-
-def _about(gap: Mapping[str, Any]) -> str:
-    causes = ", ".join(f"{cause.replace('_', ' ')} {human(ns, 'ns')}" for cause, ns in gap["causes"])
-    return hover(f"gap of {human(gap['time_ns'], 'ns')}", [
-        ("causes", causes or "na"), ("begins at", human(gap["start_ns"], "ns")),
-        ("before it", gap["before"] or "the window's begin"), ("after it", gap["after"] or "the window's end"),
-    ])  # fmt: skip
 
 
 def _steps(go: Any, of: Mapping[str, Any], lanes: int, scale: float) -> Iterator[Any]:

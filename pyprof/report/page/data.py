@@ -17,9 +17,8 @@ from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.report.diff.compare import Comparison
+from pyprof.report.diff.compare import Comparison, compare_ranks
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
-from pyprof.report.diff.job import compare_ranks
 from pyprof.report.page import sentences
 from pyprof.report.page.cells import MOST, cells_of
 from pyprof.report.page.timeline import COLUMNS, places_of, timeline_of
