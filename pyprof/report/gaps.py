@@ -191,11 +191,6 @@ def _causes(divided: Ints) -> Cells:
     ]
 
 
-def _summed(group: Ints, divided: Ints, groups: int) -> Ints:
-    """(groups, CAUSES): sums over gaps."""
-    return np.stack([summed(group, divided[:, code], groups) for code in range(len(CAUSES))], axis=1)
-
-
 def streams(report: Report) -> Table:
     """Busy and idle time of each line."""
     lines, division = report.lines, report.division
@@ -232,7 +227,7 @@ def steps(report: Report) -> Table:
     keys = device * (len(step_of) + 1) + number
     place = np.minimum(np.searchsorted(keys, wanted), max(count - 1, 0))
     mine = np.flatnonzero((keys[place] == wanted) & (step_of[ends] >= 0)) if count else np.empty(0, np.int64)
-    divided = _summed(place[mine], idle.divided[mine], count)
+    divided = np.stack([summed(place[mine], idle.divided[mine, code], count) for code in range(len(CAUSES))], axis=1)
     delay = np.where(launch[row] >= 0, division.begins[known] - launch[row], np.nan)
     time = summed(group, division.ends[known] - division.begins[known], count)
     longest = spans(place[mine], gaps.time_ns[mine], gaps.time_ns[mine], count)[1]

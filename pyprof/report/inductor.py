@@ -35,7 +35,7 @@ from pyprof.parse.records.selection import add_graphs, add_window, in_window
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.compiled.flow import product
-from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
+from pyprof.report.compiled.fused import CATEGORIES, LaunchedKernel, describe, recorded_files
 from pyprof.report.compiled.kernel_source import triton_kernel
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.tables.output import write
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _NO_AMOUNT = 1 << 53  # bytes or operations
 
 
-class Sums(NamedTuple):
+class LaunchSums(NamedTuple):
     """Sums by group: launches, ns, bytes and FLOPs where known (-1 else), ns of those with known bytes."""
 
     launches: Ints
@@ -59,15 +59,15 @@ class Sums(NamedTuple):
     known_ns: Ints
 
 
-class Groups(NamedTuple):
+class LaunchGroups(NamedTuple):
     """One entry for each distinct launch. peak: bytes/s of the memory (NaN unknown)."""
 
-    launches: list[Launch]
-    sums: Sums
+    launches: list[LaunchedKernel]
+    sums: LaunchSums
     peak: Floats
 
 
-class Busy(NamedTuple):
+class BusyTimes(NamedTuple):
     """Times in ns. total: of all rows; union: in which at least one ran, over each device; wall: from the first begin to the
     last end, on each device."""
 
@@ -76,7 +76,7 @@ class Busy(NamedTuple):
     wall: int
 
 
-def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
+def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> LaunchGroups:
     """What these rows ran, the most time first."""
     launches, codes = describe(frame, modules)
     code = codes[rows]
@@ -97,8 +97,8 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
     names = np.array([f"{one.kernel} {one.graph} {one.category} {one.file} {one.nodes}" for one in launches], np.str_)
     order = np.lexsort((names, -ns))
     order = order[count[order] > 0]
-    sums = Sums(*(column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns)))
-    return Groups([launches[i] for i in order.tolist()], sums, peak[order])
+    sums = LaunchSums(*(column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns)))
+    return LaunchGroups([launches[i] for i in order.tolist()], sums, peak[order])
 
 
 def _whole(values: Iterable[int | None]) -> Ints:
@@ -120,7 +120,7 @@ def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Floats:
     return peaks
 
 
-def busy(records: Records, rows: Ints) -> Busy:
+def busy(records: Records, rows: Ints) -> BusyTimes:
     """How long each device had work, and from when to when; the threads of a CPU are one device.
 
     The time of an op on a CPU is its self time, so the rows of one thread never overlap: their times add up.
@@ -136,7 +136,7 @@ def busy(records: Records, rows: Ints) -> Busy:
         wall += int((start + spent)[mine].max()) - int(start[mine].min())
         if on_cpu[mine].all() and len(np.unique(records["tid"][rows][mine])) == 1:
             covered[number] = spent[mine].sum()
-    return Busy(int(spent.sum()), min(int(covered.sum()), wall), wall)
+    return BusyTimes(int(spent.sum()), min(int(covered.sum()), wall), wall)
 
 
 _UNITS = {"GB": "GB", "GB/s": "GB/s", "GFLOP": "GFLOP", "Bytes": "B"}  # of columns that say no unit behind their name
@@ -148,7 +148,7 @@ def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0)
     return Header(key, text, about, unit, max(width, len(text)), grow, "-", share=share, detail=detail)
 
 
-def _amounts(sums: Sums, times: Busy) -> Cells:
+def _amounts(sums: LaunchSums, times: BusyTimes) -> Cells:
     """The columns that both tables have."""
 
     def share(total: int) -> Values:
@@ -168,13 +168,13 @@ def _amounts(sums: Sums, times: Busy) -> Cells:
     ]
 
 
-def _rate(sums: Sums) -> Floats:
+def _rate(sums: LaunchSums) -> Floats:
     """Bytes per ns, NaN unknown."""
     known = (sums.bytes >= 0) & (sums.known_ns > 0)
     return np.where(known, sums.bytes, np.nan) / np.maximum(sums.known_ns, 1)
 
 
-def categories(groups: Groups, times: Busy) -> Table:
+def categories(groups: LaunchGroups, times: BusyTimes) -> Table:
     """One row for each category, and their total."""
     code = np.array([CATEGORIES.index(launch.category) for launch in groups.launches], np.int64)
     used, at = np.unique(code, return_inverse=True)
@@ -191,10 +191,10 @@ def categories(groups: Groups, times: Busy) -> Table:
         (_header("category", "Category", "what kind of kernel", width=20), listed([*(CATEGORIES[c] for c in used), "total"])),
         (_header("kernels", "Kernels", "distinct ones"), Integers.known(np.array([*distinct, sum(distinct)], np.int64))),
     ]
-    return joined("categories", cells + _amounts(Sums(*map(total, groups.sums)), times))
+    return joined("categories", cells + _amounts(LaunchSums(*map(total, groups.sums)), times))
 
 
-def kernels(groups: Groups, times: Busy) -> Table:
+def kernels(groups: LaunchGroups, times: BusyTimes) -> Table:
     """One row for each kernel of each graph."""
     launches, sums = groups.launches, groups.sums
     launched, time, in_busy, in_wall, *moved = _amounts(sums, times)
@@ -277,16 +277,14 @@ def _report(file: str, options: argparse.Namespace) -> int:
     times = busy(records, rows)
     if options.wall_ms is not None:
         times = times._replace(wall=round(options.wall_ms * 1e6))
-    write(_tables(groups, times, options), options)
+    if options.table in _TABLES:
+        tables: list[AnyTable] = [selected(_TABLES[options.table](groups, times), options)]
+    else:
+        tables = [categories(groups, times), selected(kernels(groups, times), options)]
+    write(tables, options)
     sys.stdout.flush()
     _note(groups, times, records)
     return 0
-
-
-def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[AnyTable]:
-    if options.table in _TABLES:
-        return [selected(_TABLES[options.table](groups, times), options)]
-    return [categories(groups, times), selected(kernels(groups, times), options)]
 
 
 def _bench(path: Path, options: argparse.Namespace) -> int:
@@ -326,7 +324,7 @@ def _recorded(records: Records) -> list[CompiledModule]:
     return found
 
 
-def _note(groups: Groups, times: Busy, records: Records) -> None:
+def _note(groups: LaunchGroups, times: BusyTimes, records: Records) -> None:
     if times.wall:
         tell(
             f"busy {100 * times.union / times.wall:.1f} % of {times.wall / 1e6:.3f} ms wall (union of intervals); "

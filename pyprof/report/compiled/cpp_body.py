@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from pyprof.report.compiled.flow import Accesses, Flow, Lane, Value, product, weight_of
+from pyprof.report.compiled.flow import Accesses, Flow, IndexLane, Value, product, weight_of
 from pyprof.report.compiled.syntax import called, names_in
 
 Loops = dict[str, int | None]  # the variable of each loop, and how many values it takes (None: unknown)
@@ -175,19 +175,17 @@ class CppBody:
         partial = "tmp_acc" in target and all("tmp_acc" in name for name in (*used, *(name for name, _ in loads)))
         stored = [self._named.get(name, Value()) for name in (*used, *helpers)]
         values = [*stored, *(self._load(*load) for load in loads), Value(self._lanes(names))]
-        result = self.flow.apply(0 if partial else sum(map(_weight, nodes)), map(self._here, values))
+        # On loops that have ended a value no longer depends.
+        here = [Value(self._lanes(lane.name for lane in value.lanes), value.data, value.steps) for value in values]
+        result = self.flow.apply(0 if partial else sum(map(_weight, nodes)), here)
         for name in helpers:
             self._merge(name, result)
         return result
 
-    def _lanes(self, words: Iterable[str]) -> frozenset[Lane]:
+    def _lanes(self, words: Iterable[str]) -> frozenset[IndexLane]:
         """Those of the words that are loops here."""
         loops = self._loops
-        return frozenset(Lane(word, word, loops[word]) for word in words if word in loops)
-
-    def _here(self, value: Value) -> Value:
-        """A value within the loops around a statement: on loops that have ended it no longer depends."""
-        return Value(self._lanes(lane.name for lane in value.lanes), value.data, value.steps)
+        return frozenset(IndexLane(word, word, loops[word]) for word in words if word in loops)
 
 
 def _chunks(body: str) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,7 @@ def weight_of(function: str) -> int:
     return _WEIGHTS.get(function, 1)
 
 
-class Lane(NamedTuple):
+class IndexLane(NamedTuple):
     """An index that a value depends on: its name, the launch dimension that it is derived from (`x` of `xindex`), and how many
     values it takes (None: unknown)."""
 
@@ -79,7 +79,7 @@ def product(lengths: Iterable[int | None]) -> int | None:
 class Value:
     """lanes: the indices that it depends on; data: whether anything loaded went into it; steps: the operations just before."""
 
-    lanes: frozenset[Lane] = frozenset()
+    lanes: frozenset[IndexLane] = frozenset()
     data: bool = False
     steps: frozenset[int] = frozenset()
 
@@ -88,7 +88,7 @@ class Value:
         """Several values combined without an operation."""
         parts = list(values)
         return Value(
-            frozenset[Lane]().union(*(part.lanes for part in parts)),
+            frozenset[IndexLane]().union(*(part.lanes for part in parts)),
             any(part.data for part in parts),
             frozenset[int]().union(*(part.steps for part in parts)),
         )
@@ -97,7 +97,7 @@ class Value:
 class Flow:
     """The operations of one kernel. known: False once something in it was not understood."""
 
-    def __init__(self, count: Callable[[frozenset[Lane]], int | None]) -> None:
+    def __init__(self, count: Callable[[frozenset[IndexLane]], int | None]) -> None:
         """count: how often an operation runs that depends on these indices, None unknown."""
         self._count = count
         self._steps: list[tuple[int | None, frozenset[int]]] = []

@@ -2,7 +2,7 @@
 
 Bytes of a fused kernel come from the compiled module where that is known, else from the arguments recorded with its launch
 (read and written as the kernel's own file says, where that exists), else from Inductor's own estimate `kernel_num_gb`; of all
-other kernels they are those of their op. One `Launch` for each distinct thing, and a code for each record.
+other kernels they are those of their op. One `LaunchedKernel` for each distinct thing, and a code for each record.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LARGEST_FILE = 4 << 20
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchedKernel:
     """What records ran. sites: their calls in a compiled module, in the order in which they run; bytes, flops: of one launch
     where no module is known, None unknown; source: where the bytes come from (`module`, `arguments`, `recorded`, empty where
     unknown); file: the definition of a fused kernel; library: not a fused kernel, bytes and FLOPs are those of the records."""
@@ -94,14 +94,14 @@ def _generated_files(records: Records) -> list[str]:
     return list(dict.fromkeys(match["file"] for match in found if match is not None))
 
 
-def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[Launch], Ints]:
+def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[LaunchedKernel], Ints]:
     """(what was run, a code into that for each record)."""
     records, describing = frame.records, _Describing(frame, modules)
     columns = [records[name] for name in ("name", "inner", "own", "dir", "phase", "kind", "stack")]
     distinct, first, inverse = distinct_rows(*columns)
     runs = [describing.run(row) for row in first.tolist()]
     describing.match([run for run in runs if run is not None])
-    launches: dict[Launch, int] = {}
+    launches: dict[LaunchedKernel, int] = {}
     codes = [
         launches.setdefault(describing.launch(row, run), len(launches)) for row, run in zip(first.tolist(), runs, strict=True)
     ]
@@ -157,14 +157,18 @@ class _Describing:
             of_graph[run.graph, run.direction].add(run.event)
         for run in runs:
             has = [m for m in self.modules if run.event in m.kernels]
-            same = [m for m in has if (m.path.stem == run.stem if run.stem else _fits(m, run.direction))]
+            fitting = ("", run.direction, "inference" if run.direction == "forward" else run.direction)
+            if run.stem:
+                same = [m for m in has if m.path.stem == run.stem]
+            else:
+                same = [m for m in has if not run.direction or m.direction in fitting]
             if run.graph and len(same) > 1:
                 events = of_graph[run.graph, run.direction]
                 same = [m for m in same if events <= set(m.kernels)] or same
             alike = {tuple(m.kernels[run.event].sites) for m in same}
             self.chosen[run] = (same[0], same[0].kernels[run.event]) if len(alike) == 1 else None
 
-    def launch(self, row: int, run: _Run | None) -> Launch:
+    def launch(self, row: int, run: _Run | None) -> LaunchedKernel:
         """What a record ran."""
         call = self._call(row)
         if run is None:
@@ -187,7 +191,7 @@ class _Describing:
             flop = kernel.operations if kernel.flop is None else kernel.flop
         nodes = tuple(dict.fromkeys(node for site in calls for node in site.nodes or site.atens))
         plain = run.event[run.event.index(found["name"]) :] if (found := _FUSED.fullmatch(run.event)) else run.event
-        return Launch(
+        return LaunchedKernel(
             plain, _category(plain, kernel), _graph(module, run.direction), sites, moved, None if flop is None else round(flop),
             "module" if sites else source, nodes or _nodes_of_name(plain), str(module.path) if module else path,
         )  # fmt: skip
@@ -200,14 +204,14 @@ class _Describing:
             self.files[path] = triton_kernel(file.read_text(encoding="utf-8", errors="replace")) if here else None
         return self.files.get(path)
 
-    def _library(self, row: int) -> Launch:
+    def _library(self, row: int) -> LaunchedKernel:
         """By the kernel's short name; on a CPU, where a record may be part of an op, by the op's."""
         call = self._call(row, ("own", "inner"))
         name = self.records.strings[int(self.records["name"][row])]
         on_cpu = self.records["kind"][row] == ActivityKind.CPU
         shown = call.name if on_cpu and call is not None else short_name(name).strip()
         graph = _graph(self.named.get(self._stem(row)), self._direction(row))
-        return Launch(shown, self._library_category(row, call), graph, library=True)
+        return LaunchedKernel(shown, self._library_category(row, call), graph, library=True)
 
     def _library_category(self, row: int, call: OpCall | None) -> str:
         """By the kind of the kernel, on a CPU by the op."""
@@ -233,10 +237,6 @@ class _Describing:
 def _graph(module: CompiledModule | None, direction: str) -> str:
     """The name of a compiled graph; outside of one the direction, `na` where that is unknown."""
     return f"{module.graph}_{module.direction}" if module is not None and module.direction else direction or "na"
-
-
-def _fits(module: CompiledModule, direction: str) -> bool:
-    return not direction or module.direction in ("", direction) or (module.direction == "inference" and direction == "forward")
 
 
 def _from_arguments(call: OpCall | None, kernel: Kernel | None) -> tuple[int | None, str]:

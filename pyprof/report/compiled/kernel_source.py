@@ -20,6 +20,7 @@ _HEURISTICS = {
     "pointwise": "pointwise", "reduction": "reduction", "persistent_reduction": "persistent reduction", "template": "template",
     "foreach": "foreach", "split_scan": "split scan", "cooperative_reduction": "reduction", "user_autotune": "user Triton",
 }  # fmt: skip
+_FACTS = ("signature", "mutated_arg_names", "kernel_name", "kernel_num_gb", "kernel_flop")  # in the decorator of a kernel
 _NO_AMOUNT = 1e30
 
 
@@ -107,7 +108,8 @@ def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
         return None
     category, facts = _HEURISTICS[called(heuristic)], dict[str, object]()
     for node in (part for part in ast.walk(heuristic) if isinstance(part, ast.Dict)):
-        facts |= _facts(node)
+        named = [(literal(key), literal(value)) for key, value in zip(node.keys, node.values, strict=True)]
+        facts |= {str(name): value for name, value in named if name in _FACTS and value is not None}
     parameters = [argument.arg for argument in found.args.args]
     given = facts.get("signature")
     kinds = given if isinstance(given, dict) else {}
@@ -125,13 +127,6 @@ def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
     flop = amount(facts.get("kernel_flop")) or None  # 0 where Inductor did not count them
     operations = reader.flow.operations if category not in ("", "template", "user Triton") else None
     return Kernel(arguments, category, names, amount(facts.get("kernel_num_gb")), flop, operations)
-
-
-def _facts(node: ast.Dict) -> dict[str, object]:
-    """What a dictionary in a decorator says about the kernel."""
-    wanted = ("signature", "mutated_arg_names", "kernel_name", "kernel_num_gb", "kernel_flop")
-    found = {str(name): literal(v) for k, v in zip(node.keys, node.values, strict=True) if (name := literal(k)) in wanted}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _triton_pointer(name: str, kind: str, seen: Accesses | None, mutated: bool) -> Pointer | None:

@@ -10,7 +10,7 @@ import ast
 import re
 from collections import defaultdict
 
-from pyprof.report.compiled.flow import Accesses, Flow, Lane, Value, product, weight_of
+from pyprof.report.compiled.flow import Accesses, Flow, IndexLane, Value, product, weight_of
 from pyprof.report.compiled.syntax import called, names_in
 
 _INDEX = re.compile(r"(?P<prefix>[a-z]\d*_?)index")
@@ -37,22 +37,12 @@ class TritonBody:
             if isinstance(statement, ast.Assign):
                 self._values |= dict.fromkeys(names_in(statement.targets[0]), values[-1])
                 if isinstance(statement.targets[0], ast.Name):
-                    self._assigned(statement.targets[0].id, statement.value)
+                    name = statement.targets[0].id
+                    self._expressions[name] = statement.value
+                    self._numels |= {name} if name.endswith("numel") and isinstance(statement.value, ast.Constant) else set()
             elif isinstance(statement, (ast.For, ast.If, ast.While, ast.With)):
                 self.block(statement.body)
                 self.block(getattr(statement, "orelse", []))
-
-    def _assigned(self, name: str, value: ast.expr) -> None:
-        self._expressions[name] = value
-        if name.endswith("numel") and isinstance(value, ast.Constant):
-            self._numels.add(name)
-
-    def _span(self, index: Value) -> int | None:
-        """How many values an index takes at most; an index that was loaded takes at most one for each run."""
-        if index.data:
-            return product(self._numel(name.removesuffix("numel")) for name in self._numels)
-        bound = product(self._numel(prefix) for prefix in {lane.runs for lane in index.lanes})
-        return _least(product(lane.length for lane in index.lanes), bound)
 
     def _numel(self, prefix: str) -> int | None:
         """How many runs `xindex` and the like have; None where that is not a constant."""
@@ -85,7 +75,7 @@ class TritonBody:
             return prefix, _least(divisor, length)
         return prefix, None if length is None else -(-length // divisor)
 
-    def _runs(self, lanes: frozenset[Lane]) -> int | None:
+    def _runs(self, lanes: frozenset[IndexLane]) -> int | None:
         """How often something runs: not more often than the kernel has runs, however its indices overlap."""
         lengths: dict[str, list[int | None]] = defaultdict(list)
         for lane in lanes:
@@ -94,7 +84,7 @@ class TritonBody:
 
     def _value(self, node: ast.expr) -> Value:
         if (extent := self._extent(node)) is not None:
-            return Value(frozenset([Lane(ast.dump(self._resolved(node)), *extent)]))
+            return Value(frozenset([IndexLane(ast.dump(self._resolved(node)), *extent)]))
         if isinstance(node, ast.Name):
             if node.id in self.accesses:
                 self.accesses[node.id].known = False  # passed on, or under another name
@@ -117,8 +107,10 @@ class TritonBody:
         if name in _SAME:
             return self._value(arguments[0]) if arguments else Value()
         self.flow.known &= name not in ("dot", "dot_scaled")
-        if name in _REDUCTIONS:
-            return self._reduced(name, arguments)
+        if name in _REDUCTIONS:  # partial results of a loop are only combined here, which counts nothing
+            partial = any(isinstance(part, ast.Name) and part.id.startswith("_tmp") for part in arguments) or name == "welford"
+            result = self.flow.apply(0 if partial else 1, map(self._value, arguments))
+            return Value(frozenset(lane for lane in result.lanes if not lane.runs.startswith("r")), result.data, result.steps)
         values = [self._value(argument) for argument in (arguments[:1] if name == "welford_reduce" else arguments)]
         if name == "where" and values:
             return self.flow.choose(values[0], values[1:])
@@ -129,7 +121,13 @@ class TritonBody:
         match address:
             case ast.BinOp(left=ast.Name(id=name), op=ast.Add(), right=index) if name in self.accesses:
                 place = self._value(index)
-                self.accesses[name].note(function != "store", function != "load", ast.dump(index), self._span(place))
+                span = _least(
+                    product(lane.length for lane in place.lanes),
+                    product(self._numel(prefix) for prefix in {lane.runs for lane in place.lanes}),
+                )
+                if place.data:  # an index that was loaded takes at most one value for each run
+                    span = product(self._numel(numel.removesuffix("numel")) for numel in self._numels)
+                self.accesses[name].note(function != "store", function != "load", ast.dump(index), span)
             case _:
                 place = self._value(address)
         if function != "load" and others:
@@ -143,12 +141,6 @@ class TritonBody:
         of = function.value
         is_value = of.id in self._values if isinstance(of, ast.Name) else not isinstance(of, ast.Attribute)
         return [of] if is_value else []
-
-    def _reduced(self, name: str, arguments: list[ast.expr]) -> Value:
-        """Over the elements of the reduction; partial results of a loop are only combined here, which counts nothing."""
-        partial = any(isinstance(part, ast.Name) and part.id.startswith("_tmp") for part in arguments) or name == "welford"
-        result = self.flow.apply(0 if partial else 1, map(self._value, arguments))
-        return Value(frozenset(lane for lane in result.lanes if not lane.runs.startswith("r")), result.data, result.steps)
 
 
 def _least(one: int | None, other: int | None) -> int | None:
