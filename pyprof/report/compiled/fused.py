@@ -157,11 +157,7 @@ class _Describing:
             of_graph[run.graph, run.direction].add(run.event)
         for run in runs:
             has = [m for m in self.modules if run.event in m.kernels]
-            fitting = ("", run.direction, "inference" if run.direction == "forward" else run.direction)
-            if run.stem:
-                same = [m for m in has if m.path.stem == run.stem]
-            else:
-                same = [m for m in has if not run.direction or m.direction in fitting]
+            same = [m for m in has if (m.path.stem == run.stem if run.stem else m.fits(run.direction))]
             if run.graph and len(same) > 1:
                 events = of_graph[run.graph, run.direction]
                 same = [m for m in same if events <= set(m.kernels)] or same

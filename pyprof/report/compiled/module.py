@@ -61,6 +61,10 @@ class CompiledModule:
     direction: str
     kernels: dict[str, Fused]
 
+    def fits(self, direction: str) -> bool:
+        """Whether a kernel that ran in this direction ("" unknown) can be one of it: an inference graph runs forward."""
+        return not direction or self.direction in ("", direction) or (self.direction, direction) == ("inference", "forward")
+
     @property
     def fused(self) -> list[Fused]:
         """Its kernels, each once, in the order of their definitions."""

@@ -9,7 +9,7 @@ import pytest
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.report.compiled.fused import LaunchedKernel, _category, _from_arguments, _graph, _nodes_of_name
 from pyprof.report.compiled.kernel_source import Kernel, Pointer
-from pyprof.report.compiled.module import Site
+from pyprof.report.compiled.module import CompiledModule, Site
 
 TEN, FIVE, UNKNOWN = Site(6, 4), Site(5, 0), Site(None, 4)
 
@@ -72,8 +72,7 @@ def test_bytes_by_arguments_as_the_source_uses_them() -> None:
 
 
 def test_graphs_by_module_and_direction() -> None:
-    class Module:
-        graph, direction, path = "model__1", "inference", Path("c1.py")
-
-    assert _graph(Module, "forward") == "model__1_inference"  # type: ignore[arg-type]
+    module = CompiledModule(Path("c1.py"), "model__1", "inference", {})
+    assert _graph(module, "forward") == "model__1_inference"
     assert _graph(None, "backward") == "backward" and _graph(None, "") == "na"
+    assert module.fits("forward") and module.fits("") and not module.fits("backward")
