@@ -212,11 +212,7 @@ def _stacked(values: Sequence[Values]) -> Values:
     """Columns of one kind one after another."""
     first = values[0]
     if isinstance(first, Texts):
-        return listed(text for one in values if isinstance(one, Texts) for text in _texts_of(one))
+        pools = [([*one.pool, None], one.codes.tolist()) for one in values if isinstance(one, Texts)]
+        return listed(pool[code] for pool, codes in pools for code in codes)
     numbers, unknown = (np.concatenate([getattr(one, name) for one in values]) for name in ("values", "unknown"))
     return first._replace(values=numbers, unknown=unknown)
-
-
-def _texts_of(values: Texts) -> list[str | None]:
-    pool = [*values.pool, None]
-    return [pool[code] for code in values.codes.tolist()]
