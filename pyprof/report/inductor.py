@@ -2,16 +2,16 @@
 
     pyprof run --inductor --tool torch net.py        record one
     pyprof inductor FILE [--module fwd.py bwd.py]    FILE is a capture or records
-    pyprof inductor run fwd.py                       run a generated module on inputs of its own, record it, report
+    pyprof inductor run fwd.py                       run a generated module on its own inputs, record it, report
     pyprof inductor bench FILE                       time each generated kernel of a file alone, in every configuration
 
-Bytes of fused kernels are exact where the generated modules are known: those of --module (or in a folder, such as Inductor's
-cache), else those that the capture names. Modules and sources of kernels are read, never run; operations are counted with the
-weights of the formulas. A gather counts each element every time that it is read. Unknown: sizes that are symbols (dynamic
-shapes) unless the arguments were recorded, and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++).
+Bytes of fused kernels are exact if the generated modules are known: those of --module (files, or folders such as Inductor's
+cache), else those that the capture names. Modules and kernel sources are read, never run; operations count with the weights of
+the formulas. A gather counts an element every time it is read. Unknown are symbolic sizes (dynamic shapes) without recorded
+arguments, and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++).
 
-Shares are of the time of all rows (Busy) and of the wall time (Wall), which kernels that overlap can exceed; what is unknown
-adds no bytes, and rates leave its time out.
+Busy is the share of the time of all rows, Wall the share of the wall time, which can exceed 100 % if kernels overlap. Kernels
+with unknown bytes add none, and rates leave out their time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NO_AMOUNT = 1 << 53  # bytes or operations
 
 
 class LaunchSums(NamedTuple):
-    """Sums by group: launches, ns, bytes and FLOPs where known (-1 else), ns of those with known bytes."""
+    """Sums by group: launches, ns, bytes and FLOPs (-1 unknown), ns of launches with known bytes."""
 
     launches: Ints
     ns: Ints
@@ -60,7 +60,7 @@ class LaunchSums(NamedTuple):
 
 
 class LaunchGroups(NamedTuple):
-    """One entry for each distinct launch. peak: bytes/s of the memory (NaN unknown)."""
+    """One entry per distinct kernel. peak: memory bandwidth in bytes/s, NaN unknown."""
 
     launches: list[LaunchedKernel]
     sums: LaunchSums
@@ -68,8 +68,8 @@ class LaunchGroups(NamedTuple):
 
 
 class BusyTimes(NamedTuple):
-    """Times in ns. total: of all rows; union: in which at least one ran, over each device; wall: from the first begin to the
-    last end, on each device."""
+    """Times in ns, summed over devices. total: of all rows; union: with at least one row running; wall: from first begin to
+    last end."""
 
     total: int
     union: int
@@ -77,7 +77,7 @@ class BusyTimes(NamedTuple):
 
 
 def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> LaunchGroups:
-    """What these rows ran, the most time first."""
+    """The kernels of these rows, most time first."""
     launches, codes = describe(frame, modules)
     code = codes[rows]
     time = np.maximum(frame.records["dur_ns"], 0)[rows]
@@ -102,12 +102,12 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> LaunchGr
 
 
 def _whole(values: Iterable[int | None]) -> Ints:
-    """-1 for what is unknown, or so large that it is no real amount: what damaged or invented modules contain."""
+    """Amounts as integers; -1 for unknown ones and for the absurd ones of damaged modules."""
     return np.array([-1 if value is None or value >= _NO_AMOUNT else value for value in values], np.int64)
 
 
 def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Floats:
-    """Bandwidth of the memory of each group's first row."""
+    """Memory bandwidth for the first row of each group."""
     peaks = np.full(groups, np.nan)
     measured = cpus.peak()
     used, first = np.unique(code, return_index=True)
@@ -121,9 +121,9 @@ def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Floats:
 
 
 def busy(records: Records, rows: Ints) -> BusyTimes:
-    """How long each device had work, and from when to when; the threads of a CPU are one device.
+    """How long devices were busy, and their wall time; all threads of a CPU are one device.
 
-    The time of an op on a CPU is its self time, so the rows of one thread never overlap: their times add up.
+    Ops on a CPU have self time, so rows of one thread never overlap and their times add up.
     """
     start, spent = records["start_ns"][rows], np.maximum(records["dur_ns"][rows], 0)
     on_cpu = records["kind"][rows] == ActivityKind.CPU
@@ -139,7 +139,7 @@ def busy(records: Records, rows: Ints) -> BusyTimes:
     return BusyTimes(int(spent.sum()), min(int(covered.sum()), wall), wall)
 
 
-_UNITS = {"GB": "GB", "GB/s": "GB/s", "GFLOP": "GFLOP", "Bytes": "B"}  # of columns that say no unit behind their name
+_UNITS = {"GB": "GB", "GB/s": "GB/s", "GFLOP": "GFLOP", "Bytes": "B"}  # units of columns without one behind their name
 
 
 def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0) -> Header:
@@ -149,7 +149,7 @@ def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0)
 
 
 def _amounts(sums: LaunchSums, times: BusyTimes) -> Cells:
-    """The columns that both tables have."""
+    """The columns of both tables."""
 
     def share(total: int) -> Values:
         return Fractions.not_nan(100 * sums.ns / (total or np.nan), 2)
@@ -175,14 +175,14 @@ def _rate(sums: LaunchSums) -> Floats:
 
 
 def categories(groups: LaunchGroups, times: BusyTimes) -> Table:
-    """One row for each category, and their total."""
+    """One row per category, and the total."""
     code = np.array([CATEGORIES.index(launch.category) for launch in groups.launches], np.int64)
     used, at = np.unique(code, return_inverse=True)
     kernel_names = {(int(c), launch.kernel, launch.file) for c, launch in zip(code, groups.launches, strict=True)}
     distinct = [sum(name[0] == category for name in kernel_names) for category in used.tolist()]
 
     def total(values: Ints) -> Ints:
-        """By category, then all together; -1 where nothing is known."""
+        """Sums by category, then of everything; -1 unknown."""
         known = values >= 0
         of = np.concatenate([at.ravel()[known], np.full(int(known.sum()), len(used))])
         return np.where(np.bincount(of, minlength=len(used) + 1) > 0, summed(of, np.tile(values[known], 2), len(used) + 1), -1)
@@ -195,7 +195,7 @@ def categories(groups: LaunchGroups, times: BusyTimes) -> Table:
 
 
 def kernels(groups: LaunchGroups, times: BusyTimes) -> Table:
-    """One row for each kernel of each graph."""
+    """One row per kernel and graph."""
     launches, sums = groups.launches, groups.sums
     launched, time, in_busy, in_wall, *moved = _amounts(sums, times)
     count = np.maximum(sums.launches, 1)
@@ -224,7 +224,7 @@ def kernels(groups: LaunchGroups, times: BusyTimes) -> Table:
     return joined("kernels", cells)
 
 
-_LIMIT_S = 600.0  # of a generated module in its own process: its kernels have to be compiled
+_LIMIT_S = 600.0  # for a generated module in its own process: its kernels must be compiled
 _TABLES = {"categories": categories, "kernels": kernels}
 
 
@@ -233,7 +233,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="FILE", nargs="+", help="a capture or records; or: run MODULE; bench FILE")
     parser.add_argument("--module", metavar="PATH", nargs="+", default=[], help="generated modules, or folders that hold them")
     parser.add_argument("--wall-ms", metavar="MS", type=float, help="wall time; otherwise from the first begin to the last end")
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_tables(parser, ("both", *_TABLES), file=False)
     parser.add_argument("--times", metavar="N", type=int, default=10, help="run: calls that are recorded (default %(default)s)")
     parser.add_argument("-o", "--output", metavar="NAME", help="write to this file; run: name of the capture")
@@ -299,7 +299,7 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
 
 
 def bench_table(results: Sequence[Result]) -> Table:
-    """One row for each kernel that was timed alone."""
+    """One row per kernel that was timed alone."""
     from pyprof.timers.generated import Result
 
     def values(name: str, digits: int | None) -> Values:
@@ -314,7 +314,7 @@ def bench_table(results: Sequence[Result]) -> Table:
 
 
 def _recorded(records: Records) -> list[CompiledModule]:
-    """The modules that the capture names; a file that is no longer a module is left out with a note."""
+    """The modules that the capture names; a note tells of files that are no longer modules."""
     found = []
     for path in recorded_files(records):
         try:

@@ -1,7 +1,7 @@
-"""The body of a Triton kernel, as a syntax tree -> what it does with each pointer, how far each index goes, its operations.
+"""The body of a Triton kernel, as a syntax tree -> its use of each pointer, the reach of each index, its operations.
 
-`x0 = xindex % 768` takes 768 values, `xindex` as many as `xnumel`. Operations are known only where Inductor named the indices
-(`xindex`, `r0_index`) and no matrix product is in the body. Knows no buffers and no modules; nothing is run.
+`x0 = xindex % 768` takes 768 values, `xindex` as many as `xnumel`. Operations are known only if Inductor named the indices
+(`xindex`, `r0_index`) and the body has no matrix product. Knows no buffers and no modules; nothing is run.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _INDEX = re.compile(r"(?P<prefix>[a-z]\d*_?)index")
 _REDUCTIONS = frozenset("sum max2 min2 any prod xor_sum max_with_index min_with_index welford".split())
 _SAME = frozenset("to broadcast_to broadcast reshape trans expand_dims".split())
 _NOTHING = frozenset("full zeros arange program_id device_assert debug_barrier num_programs".split())
-_DEEPEST = 64  # of names that refer to names, and of nested indices
+_DEEPEST = 64  # chain of names, and nesting of indices
 
 
 class TritonBody:
-    """accesses: of each pointer; flow: the operations, after `block` has read the statements."""
+    """After `block`: accesses of each pointer, and flow with the operations."""
 
     def __init__(self, pointers: set[str], parameters: list[str]) -> None:
         self.accesses = {name: Accesses() for name in pointers}
@@ -31,7 +31,7 @@ class TritonBody:
         self._numels = {name for name in parameters if name.endswith("numel")}  # sizes of the launch's dimensions
 
     def block(self, body: list[ast.stmt]) -> None:
-        """Read statements in the order of the text."""
+        """Read statements in order."""
         for statement in body:
             values = [self._value(part) for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)]
             if isinstance(statement, ast.Assign):
@@ -45,12 +45,12 @@ class TritonBody:
                 self.block(getattr(statement, "orelse", []))
 
     def _numel(self, prefix: str) -> int | None:
-        """How many runs `xindex` and the like have; None where that is not a constant."""
+        """Number of runs of `xindex` and the like; None if it is not a constant."""
         value = self._resolved(ast.Name(f"{prefix}numel"))
         return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
 
     def _resolved(self, node: ast.expr) -> ast.expr:
-        """The expression that a name was assigned, so that two names of one thing are one."""
+        """The expression assigned to a name, so two names of one thing count as one."""
         for _ in range(_DEEPEST):
             if not isinstance(node, ast.Name) or node.id not in self._expressions or _INDEX.fullmatch(node.id):
                 break
@@ -58,7 +58,7 @@ class TritonBody:
         return node
 
     def _extent(self, node: ast.expr, depth: int = 0) -> tuple[str, int | None] | None:
-        """(prefix of the index, how many values it takes) of `xindex`, `xindex % 10`, `(xindex // 10) % 4`; else None."""
+        """(prefix, number of values) of `xindex`, `xindex % 10`, `(xindex // 10) % 4`; else None."""
         node = self._resolved(node)
         if isinstance(node, ast.Name):
             found = _INDEX.fullmatch(node.id)
@@ -76,7 +76,7 @@ class TritonBody:
         return prefix, None if length is None else -(-length // divisor)
 
     def _runs(self, lanes: frozenset[IndexLane]) -> int | None:
-        """How often something runs: not more often than the kernel has runs, however its indices overlap."""
+        """How often an operation on these indices runs: at most once per run of the kernel, even if indices overlap."""
         lengths: dict[str, list[int | None]] = defaultdict(list)
         for lane in lanes:
             lengths[lane.runs].append(lane.length)
@@ -107,7 +107,7 @@ class TritonBody:
         if name in _SAME:
             return self._value(arguments[0]) if arguments else Value()
         self.flow.known &= name not in ("dot", "dot_scaled")
-        if name in _REDUCTIONS:  # partial results of a loop are only combined here, which counts nothing
+        if name in _REDUCTIONS:  # combining partial results of a loop counts nothing
             partial = any(isinstance(part, ast.Name) and part.id.startswith("_tmp") for part in arguments) or name == "welford"
             result = self.flow.apply(0 if partial else 1, map(self._value, arguments))
             return Value(frozenset(lane for lane in result.lanes if not lane.runs.startswith("r")), result.data, result.steps)
@@ -125,7 +125,7 @@ class TritonBody:
                     product(lane.length for lane in place.lanes),
                     product(self._numel(prefix) for prefix in {lane.runs for lane in place.lanes}),
                 )
-                if place.data:  # an index that was loaded takes at most one value for each run
+                if place.data:  # a loaded index takes at most one value per run
                     span = product(self._numel(numel.removesuffix("numel")) for numel in self._numels)
                 self.accesses[name].note(function != "store", function != "load", ast.dump(index), span)
             case _:
@@ -135,7 +135,7 @@ class TritonBody:
         return Value(place.lanes, True)
 
     def _object(self, function: ast.expr) -> list[ast.expr]:
-        """The value whose method is called (`tmp0.to`), not the module that a function is from (`tl.exp`)."""
+        """The value whose method is called (`tmp0.to`); empty for functions of modules (`tl.exp`)."""
         if not isinstance(function, ast.Attribute):
             return []
         of = function.value
@@ -144,5 +144,5 @@ class TritonBody:
 
 
 def _least(one: int | None, other: int | None) -> int | None:
-    """The smaller of what is known."""
+    """The smaller known number."""
     return other if one is None else one if other is None else min(one, other)

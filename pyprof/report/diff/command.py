@@ -1,8 +1,8 @@
-"""Compare two captures of a program: what became faster or slower beyond noise, what was added, what was removed.
+"""Compare two captures of a program: what became faster or slower beyond noise, what was added or removed.
 
     pyprof diff BEFORE AFTER
     pyprof diff --save main AFTER             keep a capture under a name
-    pyprof diff --baseline main AFTER         compare with it
+    pyprof diff --baseline main AFTER         compare with that capture
     pyprof diff BEFORE AFTER --fail-over 5%   exit code 3 if the step's median grew by more than that, beyond noise
 
 BEFORE and AFTER are captures or records of them, or two folders with a capture for each rank.
@@ -28,7 +28,7 @@ from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, require_table, selected
 from pyprof.visible import tell
 
-FAILED = 3  # exit code: the gate of --fail-over did not hold
+FAILED = 3  # exit code: slower than --fail-over allows
 TABLES = {"where": document.where_table}
 
 
@@ -36,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof diff`."""
     parser.add_argument("file", metavar="FILE", nargs="+", help="BEFORE and AFTER; AFTER alone with --baseline or --save")
     parser.add_argument("--fail-over", metavar="P%", help="exit code 3 if a step's median time grew by more, beyond noise")
-    parser.add_argument("--baseline", metavar="NAME", help="BEFORE is the capture that was kept under this name")
+    parser.add_argument("--baseline", metavar="NAME", help="take the capture kept under this name as BEFORE")
     parser.add_argument("--save", metavar="NAME", help="keep AFTER under this name")
     parser.add_argument(
         "--baselines", metavar="DIR", default=baselines.FOLDER, help=f"where they are kept ({baselines.FOLDER})"
     )
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_window(parser)
     add_whole(parser)
     add_graphs(parser)
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> list[str]:
-    """BEFORE and AFTER, or what is to be kept alone."""
+    """BEFORE and AFTER, or only the capture to keep."""
     given: list[str] = options.file
     if options.baseline is not None:
         if len(given) != 1:
@@ -109,7 +109,7 @@ def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> 
 
 
 def _compare_jobs(files: list[str], limit: float | None, options: argparse.Namespace) -> int:
-    """Rank by rank; the gate is that of the rank which changed most."""
+    """Compare rank by rank. The exit code is the worst of all ranks."""
     for lone, name in zip(lone_ranks(files[0], files[1]), files, strict=True):
         if lone:
             tell(f"note: only {name} has {len(lone)} of the ranks, which are left out")
@@ -125,7 +125,7 @@ def _compare_jobs(files: list[str], limit: float | None, options: argparse.Names
     if options.format == "json":
         _write_text(document.job_json(compared(), files), options)
     else:
-        for _ in compared():  # one after another: two captures are held at a time
+        for _ in compared():  # one after another: only two captures are in memory
             pass
         write(document.ranks_table(sums)._replace(title=f"{files[0]} -> {files[1]}, rank by rank"), options)
     return max(codes)
@@ -142,7 +142,7 @@ def _write_text(text: str, options: argparse.Namespace) -> None:
 
 
 def _gate(found: Comparison, limit: float, of: str = "") -> int:
-    """The exit code of --fail-over, with a line that says why."""
+    """The exit code of --fail-over; tells why."""
     step = found.step
     before, after = (found.before_ns, found.after_ns) if step is None else (step.before_ns, step.after_ns)
     if not before:

@@ -1,11 +1,11 @@
-"""Two captures, or two folders of ranks -> what changed between them: ops of both, what was added, removed, if that says much.
+"""Two captures, or two folders of ranks -> what changed: ops of both, added and removed ones, and whether that says much.
 
-First op, layer, shape, direction and number of two occurrences must agree. Of the rest those of the same op, shape and
-direction are matched in order (layers were renamed), then those of the same op and layer (another batch size), then those of
-the same op, if both captures have as many left of it. What remains was added or removed.
+Occurrences are matched in passes: first those with equal op, layer, shape, direction and number; then in order those with equal
+op, shape and direction (renamed layers), with equal op and layer (another batch size), and with equal op if both captures have
+equally many left. The remaining ones were added or removed.
 
-Times are sums of kernel time of whole captures, so that changes and additions less removals are their difference to the
-nanosecond. Whether a change is more than noise is judged from steps, and without several of them not at all.
+Times are sums of kernel time of whole captures: changes plus additions less removals are exactly their difference. It takes
+repeated steps to tell a change from noise.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
 from pyprof.report.ranks.units import files_of
 from pyprof.report.time.overview import Overview
 
-_ALIKE = 0.5  # of the time of either capture: with less of it in ops of both they are two programs
+_ALIKE = 0.5  # of each capture's time: if less is in common ops, these are two programs
 _LONGEST = 40  # characters of a kernel's name in a sentence
-_AMOUNT = 0.1  # by how much the executions of the same ops may differ before one capture is called cut off
+_AMOUNT = 0.1  # how much executions of the same ops may differ before one capture counts as cut off
 EXACT, RENAMED, RESHAPED, MOVED = range(4)  # how two occurrences were matched
 _Name = Callable[[OpKey, int], Hashable]
-_PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both captures must have as many of it left
+_PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both must have equally many left
     (lambda key, nth: (key, nth), False),
     (lambda key, _: (key.op, key.shape, key.direction), False),
     (lambda key, _: (key.op, key.layer, key.direction), False),
@@ -43,7 +43,7 @@ _PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both cap
 
 @dataclass(frozen=True)
 class Side:
-    """What one capture has of an op in all its executions. flops, bytes: None unknown; kernel, math, tc: empty unknown."""
+    """All executions of an op in one capture. flops, bytes: None unknown; kernel, math, tc: "" unknown."""
 
     key: OpKey
     time_ns: int
@@ -58,7 +58,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Change:
-    """An op of both captures. verdict: same, noise, faster, slower, None without enough steps; what: else changed of it."""
+    """An op of both captures. verdict: same, noise, faster, slower, None without enough steps; what: other changes."""
 
     before: Side
     after: Side
@@ -67,13 +67,13 @@ class Change:
 
     @property
     def change_ns(self) -> int:
-        """The time that it takes more."""
+        """Extra time of the second capture."""
         return self.after.time_ns - self.before.time_ns
 
 
 @dataclass(frozen=True)
 class StepChange:
-    """Medians of the steps' times, in ns, and the interval of their difference; low and high None without enough steps."""
+    """Median step times in ns and the interval of their difference; low and high are None without enough steps."""
 
     before_ns: float
     after_ns: float
@@ -88,7 +88,7 @@ class StepChange:
 
 
 class Comparison:
-    """What changed from one capture to another."""
+    """The changes from one capture to another."""
 
     def __init__(self, before: Overview, after: Overview) -> None:
         self.overviews = before, after
@@ -107,14 +107,14 @@ class Comparison:
 
     @property
     def matched(self) -> int:
-        """How many executions of ops have a partner."""
+        """Number of matched executions of ops."""
         rows = self._rows[self._has_op(0, self._rows)]
         before, after = self.sides
         return int(np.minimum(before.instances[rows], after.instances[self._partner[rows]]).sum())
 
     @cached_property
     def _rows(self) -> Ints:
-        """The occurrences before that have a partner."""
+        """Matched occurrences of the first capture."""
         return np.flatnonzero(self._partner >= 0)
 
     def _has_op(self, side: int, rows: Ints) -> Bools:
@@ -123,7 +123,7 @@ class Comparison:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Every op of both, the largest change first."""
+        """Every op of both captures, the largest change first."""
         before, after = self.sides
         rows = self._rows
         (keys, other_keys), _, group = distinct_rows(before.key[rows], after.key[self._partner[rows]])
@@ -158,7 +158,7 @@ class Comparison:
 
     @cached_property
     def step(self) -> StepChange | None:
-        """How the time of a step changed, None where either capture has no steps."""
+        """The change of a step's time; None unless both captures have steps."""
         steps = [overview.steps for overview in self.overviews]
         if steps[0] is None or steps[1] is None:
             return None
@@ -170,7 +170,7 @@ class Comparison:
 
     @cached_property
     def judgement(self) -> tuple[bool, str]:
-        """Whether the captures can be compared, and why or why not."""
+        """(whether the captures are comparable, the reason)."""
         shares = [self._share_of_matched(side, range(4)) for side in range(2)]
         if min(shares) < _ALIKE:
             return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their kernel time"
@@ -208,7 +208,7 @@ class Comparison:
 
 
 def _match(before: Occurrences, after: Occurrences) -> tuple[Ints, Ints]:
-    """For each occurrence before: the row after, -1 removed; and the pass that matched it (EXACT, ...), -1 none."""
+    """For each occurrence before: its row after, -1 if removed; the pass that matched it (EXACT, ...), -1 none."""
     partner, how = np.full(len(before), -1, np.int64), np.full(len(before), -1, np.int64)
     left, right = list(range(len(before))), list(range(len(after)))
     for number, (name, as_many) in enumerate(_PASSES):
@@ -240,7 +240,7 @@ def _verdict(judged: Differences, at: int, change_ns: int) -> str | None:
 
 
 def _sides(found: Occurrences, group: Ints, keys: Ints) -> list[Side]:
-    """What the occurrences of each group have together. keys: of each group."""
+    """Sums over the occurrences of each group. keys: the key of each group."""
     rows = np.flatnonzero(group >= 0)
     rows = rows[np.argsort(-found.time_ns[rows], kind="stable")]
     of, count = group[rows], len(keys)
@@ -252,14 +252,14 @@ def _sides(found: Occurrences, group: Ints, keys: Ints) -> list[Side]:
         unknown = np.bincount(of[column[rows] < 0], minlength=count) > 0
         sums = summed(of, np.maximum(column[rows], 0), count)
         amounts.append([None if missing else value for missing, value in zip(unknown.tolist(), sums.tolist(), strict=True)])
-    leader = rows[distinct_rows(of).first] if len(rows) else rows  # groups are numbered from 0, each with a row
+    leader = rows[distinct_rows(of).first] if len(rows) else rows  # every group has a row
     texts = [[found.shown[name][row] for row in leader.tolist()] for name in ("kernel", "math", "tc")]
     columns = zip(keys.tolist(), time, instances, kernels, *amounts, *texts, strict=True)
     return [Side(found.keys[key], *rest) for key, *rest in columns]
 
 
 def _what(before: Side, after: Side) -> tuple[str, ...]:
-    """What else changed of an op: in the order in which it explains a change of time."""
+    """Other changes of an op, most likely explanation first."""
     found = []
     if before.tc != after.tc and {before.tc, after.tc} == {"0", "1"}:
         found.append("uses Tensor Cores" if after.tc == "1" else "lost Tensor Cores")
@@ -282,12 +282,12 @@ def _what(before: Side, after: Side) -> tuple[str, ...]:
 
 
 def _cut(kernel: str) -> str:
-    """The begin of a name: those of generated kernels have hundreds of characters."""
+    """The begin of a kernel name: generated ones have hundreds of characters."""
     return kernel if len(kernel) <= _LONGEST else f"{kernel[: _LONGEST - 1]}…"
 
 
 class RankComparison(NamedTuple):
-    """What changed on one rank. rank: -1 where files have none and were matched by their order; names: of both files."""
+    """The comparison of one rank. rank: -1 if the files were matched by their order; names: both files."""
 
     rank: int
     names: tuple[str, str]
@@ -295,7 +295,7 @@ class RankComparison(NamedTuple):
 
 
 def rank_files(folder: str) -> dict[int, str]:
-    """The files of a folder by rank; files without one by -1 less their place. Raises InputError where two have one rank."""
+    """The files of a folder by rank; without a rank the key is -1 - place. Raises InputError if two files share a rank."""
     found: dict[int, str] = {}
     for place, file in enumerate(files_of([folder])):
         rank = named_rank(file)
@@ -307,7 +307,10 @@ def rank_files(folder: str) -> dict[int, str]:
 
 
 def compare_ranks(before: str, after: str, read: Callable[[str], Overview]) -> Iterator[RankComparison]:
-    """One comparison for each rank of both folders, in order. Raises InputError where they have no rank in common."""
+    """One comparison per common rank, in order. Ranks come from the captures' names, else from the order of files.
+
+    Raises InputError without a common rank.
+    """
     files = rank_files(before), rank_files(after)
     common = sorted(set(files[0]) & set(files[1]), key=lambda rank: (rank < 0, abs(rank)))
     if not common:
@@ -318,6 +321,6 @@ def compare_ranks(before: str, after: str, read: Callable[[str], Overview]) -> I
 
 
 def lone_ranks(before: str, after: str) -> tuple[list[int], list[int]]:
-    """The ranks that only one of the folders has."""
+    """(ranks only in the first folder, ranks only in the second)."""
     files = rank_files(before), rank_files(after)
     return sorted(set(files[0]) - set(files[1])), sorted(set(files[1]) - set(files[0]))

@@ -1,4 +1,4 @@
-"""A comparison -> JSON for programs, Markdown for a pull request, text for people. All show the same figures."""
+"""A comparison -> JSON for programs and tables for people, with the same figures."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _SHOWN = 10  # rows of the table that says where the difference is
 
 
 def to_json(found: Comparison, files: Sequence[str]) -> str:
-    """One object; times in ns, unknown is null. changes + added - removed is the difference of the totals.
+    """The JSON of a comparison. changes + added - removed is the difference of the totals.
 
-    `pyprof help schema diff` describes both documents. files: the names of both captures.
+    `pyprof help schema diff` describes it. files: the names of both captures.
     """
     return _text({"schema": _SCHEMA, "files": list(files), **_document(found)})
 
 
 def job_json(ranks: Iterable[RankComparison], files: Sequence[str]) -> str:
-    """One object with the comparison of each rank under `ranks`, and means over them. files: the names of both jobs."""
+    """The JSON of two jobs: the comparison of each rank, and means. files: the names of both jobs."""
     documents = [
         {"rank": one.rank if one.rank >= 0 else None, "files": list(one.names), **_document(one.found)} for one in ranks
     ]
@@ -82,7 +82,7 @@ def _side(side: Side) -> dict[str, object]:
 
 
 class DiffRow(NamedTuple):
-    """One line of the table that says where the difference is: an op in one layer, or in all layers of the same kind."""
+    """A row of the table of differences: an op in one layer, or in all layers of one kind."""
 
     op: str | None
     layer: str
@@ -93,14 +93,14 @@ class DiffRow(NamedTuple):
 
     @property
     def change_ns(self) -> int:
-        """The time that it takes more."""
+        """Extra time of the second capture."""
         return self.after_ns - self.before_ns
 
 
 def rows(found: Comparison) -> list[DiffRow]:
-    """Every change, addition and removal, the largest first; they add up to the difference.
+    """All changes, additions and removals, the largest first; they add up to the difference.
 
-    The same change of an op in layers whose names differ in their numbers is one row: `blocks.*.attn`.
+    Equal changes of an op in layers whose names differ only in numbers share a row: `blocks.*.attn`.
     """
     single = []
     for change in found.changes:
@@ -124,7 +124,7 @@ def _row(side: Side, before_ns: int, after_ns: int, what: str) -> DiffRow:
 
 
 def where_table(found: Comparison, limit: int | None = None) -> Table:
-    """Where the difference is; limit: so many rows, and one for all others together."""
+    """The table of differences and their sum. limit: rows to show; the others share one."""
     all_rows = rows(found)
     shown = all_rows[:limit]
     if rest := all_rows[len(shown) :]:
@@ -142,7 +142,7 @@ def _where(shown: Sequence[DiffRow]) -> Table:
     times = np.array([(row.before_ns, row.after_ns) for row in shown], np.int64).reshape(-1, 2)
     ops = listed(row.op or "kernels without an op" for row in shown)
     layers = listed(row.layer for row in shown)
-    innermost = [".".join(layer.split(".")[-2:]) for layer in layers.pool]  # two of them tell rows apart
+    innermost = [".".join(layer.split(".")[-2:]) for layer in layers.pool]  # the two innermost layers tell rows apart
     cells: Cells = [
         (Header("op", "Op", "the op; kernels without one are a row together", width=12), ops),
         (_text_header("shape", "Params", "shapes and types of its arguments"), listed(row.shape for row in shown)),
@@ -197,7 +197,7 @@ def short_table(found: Comparison) -> Table:
 
 
 class RankSums(NamedTuple):
-    """What is shown of one rank. step: its median before and after in words; most: the op whose time changed most."""
+    """The row of one rank. step: medians before and after, as text; most: the op whose time changed most."""
 
     rank: str
     before_ns: int
@@ -207,7 +207,7 @@ class RankSums(NamedTuple):
 
 
 def ranks_table(ranks: Sequence[RankSums]) -> Table:
-    """One row a rank, and the mean."""
+    """One row per rank, and the mean."""
     before, after = round(sum(r.before_ns for r in ranks) / len(ranks)), round(sum(r.after_ns for r in ranks) / len(ranks))
     rows = [*ranks, RankSums("mean", before, after, "", "")]
     times = np.array([(row.before_ns, row.after_ns) for row in rows], np.int64)

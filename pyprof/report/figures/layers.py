@@ -1,4 +1,4 @@
-"""A section of the page -> where its time goes, as a figure: layer > op > kernel, the width of each its time."""
+"""A section of the page -> a figure of its time by layer > op > kernel; width is time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _ROW = 26  # pixels
-_DEEPEST = 18  # rows that are drawn at once; a click shows what is below
+_DEEPEST = 18  # rows drawn at once; a click shows deeper ones
 
 
 @dataclass
 class _Node:
-    """A part of the icicle with all inside it. parent: its number, -1 for the whole; about: what is said of it."""
+    """A part of the icicle with everything inside it. parent: number, -1 for the root; about: rows beside the pointer."""
 
     parent: int
     name: str
@@ -32,7 +32,7 @@ class _Node:
 
 
 def layers(section: Section) -> Figure:
-    """An icicle; a click on a part shows it alone. Raises ToolError where plotly is not installed."""
+    """An icicle; a click on a part zooms in. Raises ToolError if plotly is not installed."""
     go, title = plotly(), f"Layer > op > kernel of {section.summary.file.rpartition('/')[2]}"
     cells = section.charts["cells"]
     nodes = _nodes(cells)
@@ -64,8 +64,8 @@ def layers(section: Section) -> Figure:
 
 
 def _nodes(cells: Mapping[str, Any]) -> list[_Node]:
-    """The layers of the page under their numbers, the first is the whole; in each its ops by phase, in these their kernels. A
-    parent comes before what is inside it."""
+    """The page's layers under their numbers (the first is everything), then ops by phase and their kernels. Parents come before
+    children."""
     colour, parents, names = colours(), cells["layers"]["parent"], cells["layers"]["name"]
     nodes = [_Node(parent, name[1:] or "all", colour["layer"]) for parent, name in zip(parents, names, strict=True)]
     inside: dict[tuple[object, ...], int] = {}
@@ -90,7 +90,7 @@ def _nodes(cells: Mapping[str, Any]) -> list[_Node]:
 
 
 def _count(nodes: list[_Node], at: int, time_ns: int, kernels: int) -> None:
-    """Add to a node and to all that it is in."""
+    """Add to a node and all its ancestors."""
     while at >= 0:
         nodes[at].time_ns += time_ns
         nodes[at].kernels += kernels

@@ -1,7 +1,7 @@
-"""Kernels of a window -> cells, the sums over all that have op, shapes, phase, layer and kernel in common.
+"""Kernels of a window -> cells: sums over the kernels with the same op, shapes, phase, layer and kernel name.
 
-Every table and chart of the page adds up cells, so that all of them agree and can be filtered together. Their number does not
-grow with the kernels. No layout here.
+All tables and charts of the page add up cells, so they agree and filter together. The number of cells does not grow with the
+number of kernels. No layout here.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
 from pyprof.tables.names import text_of
 
-MOST = 12_000  # cells of a page; the least of more are one together
+MOST = 12_000  # cells of a page; the smallest ones beyond it are summed up
 _T = TypeVar("_T")
 
 
 class _Codes:
-    """A number for each distinct thing, in order of appearance."""
+    """Numbers distinct things in order of appearance."""
 
     def __init__(self) -> None:
         self.known: dict[Any, int] = {}
 
     def all(self, things: Sequence[_T], key: Callable[[_T], object], none: object) -> Ints:
-        """The number of each thing, and at the end that of what has none (code -1)."""
+        """The number of each thing; the last is for records without one (code -1)."""
         return np.array([self.known.setdefault(one, len(self.known)) for one in [*map(key, things), none]], np.int64)
 
 
 class _CellSums(NamedTuple):
-    """Of each cell: how many kernels, executions of ops that begin in it, ns, FLOPs, bytes and ns above the roofline of those
-    of which it is known, the time of these, and the least time that their roofline allows."""
+    """Per cell: kernels, executions of ops that begin in it, ns; FLOPs, bytes and ns above the roofline, each where known with
+    the time of these kernels; the least ns that the roofline allows."""
 
     kernels: Ints
     calls: Ints
@@ -53,7 +53,7 @@ class _CellSums(NamedTuple):
 
 
 def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
-    """The cells of these records as columns for JSON, with the tables that their codes point into."""
+    """The cells of these records as columns for JSON, with the lists that their codes point into."""
     records, tables = frame.records, [_Codes() for _ in range(4)]
     ops, paths, kernels, sources = tables
     verdict, verdicts = frame.verdicts
@@ -94,7 +94,7 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
 
 
 def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _CellSums:
-    """Sums over these records by group. An execution of an op counts where its first record is."""
+    """Sums over these records by group. An execution of an op counts in the group of its first record."""
     instance, time = frame.records["instance"][rows], np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
     begins = (instance < 0) | is_first(instance)
     found = [np.bincount(group, minlength=count), np.bincount(group[begins], minlength=count), summed(group, time, count)]
@@ -112,8 +112,8 @@ def _sum(values: Ints, group: Ints, count: int) -> Ints:
 
 
 def _tree(paths: Sequence[tuple[str, ...]], used: list[int]) -> dict[str, list[Any]]:
-    """The layers as a tree: of each node the one around it (-1: none) and its name, with what joins it to that one; node: of
-    each path. The first node is the whole."""
+    """The layers as a tree. parent: of each node, -1 for the first, which is everything; name: with the character that joins it
+    to its parent; node: of each path."""
     nodes: dict[tuple[str, ...], int] = {(): 0}
     parent, name, node = [-1], [""], [0] * len(paths)
     for code in dict.fromkeys(used):

@@ -1,6 +1,6 @@
-"""Sections and comparisons -> one HTML file that needs no other, under a policy that lets nothing else run or load.
+"""Sections and comparisons -> one self-contained HTML file, with a policy that lets nothing else run or load.
 
-The text is made here by the template, the charts in the browser by the one script, from JSON. Figures are given, none computed.
+The template makes the text, the script draws the charts from JSON in the browser. No figure is computed here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyprof.tables.table import Table, Texts, printed
 from pyprof.tables.units import human
 
 _ASSETS = Path(__file__).with_name("assets")
-_OPEN = 2  # captures beside each other that are shown at once
+_OPEN = 2  # captures whose sections are open at first
 _SCRIPTS = ("d3.js", "base.js", "cells.js", "icicle.js", "roofline.js", "timeline.js", "tables.js", "main.js")
 
 
@@ -55,7 +55,7 @@ def render(entries: Sequence[Section | Job], comparisons: Sequence[Compared | Jo
 
 
 def render_measured(charts: Mapping[str, Any], title: str) -> str:
-    """The page of a measured roofline, with the chart of the other page. charts: `measured`, cells, roofs, total_ns."""
+    """The page of a measured roofline, with the same chart. charts: measured, cells, roofs, total_ns."""
     return _rendered("measured.html", "counters", [charts], title=title)
 
 
@@ -71,7 +71,7 @@ def _rendered(template: str, command: str, data: object, **shown: Any) -> str:
 
 
 def _sections(entries: Sequence[Section | Job]) -> Iterator[tuple[Section, dict[str, Any]]]:
-    """Every capture that has a section, and what the template shows of it."""
+    """Every section, and the values that the template shows of it."""
     found: list[tuple[Section, str, str]] = []
     for entry in entries:
         if isinstance(entry, Section):
@@ -92,7 +92,7 @@ def _sections(entries: Sequence[Section | Job]) -> Iterator[tuple[Section, dict[
 
 
 def policy(script: str, style: str) -> str:
-    """The Content-Security-Policy: this script, this style, nothing else from anywhere."""
+    """The Content-Security-Policy: only this script and this style."""
     return f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
 
 
@@ -101,7 +101,7 @@ def _hash(text: str) -> str:
 
 
 def embedded(data: object) -> str:
-    """JSON that can stand in a script element: no text in it ends that element or begins a comment."""
+    """JSON that is safe in a script element: no text in it ends the element or begins a comment."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -115,7 +115,7 @@ def _asset(name: str) -> str:
 
 
 def _names(files: Sequence[str]) -> list[str]:
-    """What sections are called: the names of the files, with as much of their folders as tells them apart."""
+    """File names as titles, with as many folders as it takes to tell them apart."""
     parts = [re.split(r"[/\\]", file.rstrip("/")) for file in files]
     for count in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(part[-count:]) for part in parts]
@@ -125,7 +125,7 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _job(job: Job, name: str) -> dict[str, Any]:
-    """What the template shows of a job, each rank's bar as long as its wall time."""
+    """The values of a job for the template; each rank's bar is as long as its wall time."""
     longest = max((rank.summary.wall_ns or 0 for rank in job.ranks), default=0) or 1
     files = _names([rank.summary.file for rank in job.ranks])
     ranks = [
@@ -143,7 +143,7 @@ def _job(job: Job, name: str) -> dict[str, Any]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """A table as texts: of each column its name, what it means and whether it is of numbers."""
+    """A table as texts. columns: name, meaning, and whether it holds numbers."""
     shown = readable(table)
     columns = [
         {"name": header.text, "help": header.help, "number": not isinstance(values, Texts)}
@@ -156,7 +156,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _beside(summaries: Sequence[Figures]) -> list[tuple[str, list[str]]]:
-    """The same figures of all in the same rows."""
+    """(name, value of each summary) of every figure; empty for one summary."""
     rows: dict[str, dict[int, str]] = {}
     for at, of in enumerate(summaries):
         for name, value, _ in figures(of):

@@ -1,4 +1,4 @@
-"""The figures of a capture -> the sentence above each chart of its section: what a reader should take from it.
+"""The figures of a capture -> a sentence above each chart that says what to take from it.
 
 Figures are the summary's. Names of captures are one printable line. Nothing here knows HTML.
 """
@@ -19,9 +19,9 @@ from pyprof.report.summary.model import Figures, Share
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
 
-_MUCH = 0.1  # of the time: what has less is not what to look at first
+_MUCH = 0.1  # of the time: less is not worth looking at first
 _NEARLY = 0.9  # of a layer's time
-_LEAST = 0.02  # of the time: with less of it a sentence on the roofline would mislead
+_LEAST = 0.02  # of the time: if less is known, a sentence on the roofline would mislead
 _CLOSE, _HALF = 0.8, 0.5  # of the roofline
 _LIMITS = {
     "compute": "arithmetic", "memory": "memory bandwidth", "l2": "the L2 cache", "launch": "how fast the host launches",
@@ -30,7 +30,7 @@ _LIMITS = {
 
 
 def of_layers(summary: Figures) -> str:
-    """The layer and the op with most time."""
+    """Name the layer and the op with most time."""
     what = "kernel" if summary.on_gpu else "op"
     several = f" on {len(summary.devices)} devices together" if len(summary.devices) > 1 else ""
     parts = [f"{human(summary.kernel_ns, 'ns')} of {what} time{several}.", _layer(summary)]
@@ -61,7 +61,7 @@ def _named(one: Share) -> str:
 
 
 def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
-    """Whether the ops of which a limit is known are at it, what limits them, and where most is lost. chosen: the kernels."""
+    """How close ops come to the roofline, what limits them and where most is lost. chosen: rows of the kernels."""
     names: dict[str, int] = {}
     op_of = np.array([*(names.setdefault(call.op, len(names)) for call in frame.records.calls), len(names)], np.int64)
     lost, time = frame.roofline.lost_ns[chosen], np.maximum(frame.records["dur_ns"][chosen], 0)
@@ -92,7 +92,7 @@ def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
 
 
 def _missing(summary: Figures) -> Iterator[str]:
-    """What a roofline needs, and is not known."""
+    """Facts that a roofline needs and that are unknown."""
     known = summary.known
     if known is None or min(known.flops, known.bytes) < _MUCH:
         share = 0.0 if known is None else min(known.flops, known.bytes)
@@ -106,7 +106,7 @@ def _missing(summary: Figures) -> Iterator[str]:
 
 
 def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
-    """How long the device idles, why, and before which op. places: as `places_of` gives them."""
+    """How long the device idles, why, and before which op. places: from `places_of`."""
     if summary.wall_ns is None:
         return "The records do not say when they ran, so idle time is not known."
     total = sum(summary.idle_ns.values())
@@ -124,7 +124,7 @@ def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
 
 
 def of_tensor_cores(cells: Mapping[str, Any], amd: bool = False) -> str:
-    """Which share of the time of products ran on Tensor Cores, which a device of AMD calls matrix cores."""
+    """The share of products' time on Tensor Cores (on an AMD device: matrix cores)."""
     cores = "matrix cores" if amd else "Tensor Cores"
     spent = Counter[str | None]()
     for verdict, ns in zip(cells["verdict"], cells["time_ns"], strict=True):

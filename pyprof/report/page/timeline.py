@@ -22,13 +22,13 @@ from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 
 COLUMNS = 800
-_STREAMS = 8  # of a device, those with most time; the others are one together
+_STREAMS = 8  # of a device: those with most time, the others together
 _DEVICES = 16
 _GAPS, _STEPS, _PLACES = 60, 200, 40
 
 
 def timeline_of(overview: Overview, columns: int = COLUMNS) -> dict[str, Any] | None:
-    """None where the records do not say when they ran."""
+    """The timeline as data for JSON; None if the records have no times."""
     division, window = overview.division, overview.window
     if not division.count or not division.wall_ns:
         return None
@@ -57,7 +57,7 @@ def timeline_of(overview: Overview, columns: int = COLUMNS) -> dict[str, Any] | 
 
 
 def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
-    """For each device its streams: the number (None: several together) and, by phase, the share of each column."""
+    """Per device its streams: number (None: several together) and busy share of each column by phase."""
     division, records = overview.division, overview.records
     row = division.row
     (of_device, number), _, lane = distinct_rows(division.device[row], records["stream"][row])
@@ -85,7 +85,7 @@ def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
 
 
 def _idle(overview: Overview, columns: int) -> Floats:
-    """(devices, CAUSES, columns): the share of each column."""
+    """(devices, CAUSES, columns): the idle share of each column."""
     division = overview.division
     gaps = division.gaps
     shape = (division.count * len(CAUSES), columns)
@@ -102,7 +102,7 @@ def _spread(group: Ints, begin: Ints, end: Ints, weight: Floats, shape: tuple[in
     """(groups, columns): the share of each column's time that the weighted intervals of each group cover."""
     groups, columns = shape
     width = wall_ns / columns
-    # The first column counts from the begin on, the last one up to the end, those between them whole.
+    # An interval fills its first column from its begin on, its last one up to its end, those between completely.
     head, tail, between = np.zeros(groups * columns), np.zeros(groups * columns), np.zeros((groups, columns + 1))
     left, right = begin / width, end / width
     first, last = (np.minimum(each.astype(np.int64), columns - 1) for each in (left, right))
@@ -117,13 +117,13 @@ def _spread(group: Ints, begin: Ints, end: Ints, weight: Floats, shape: tuple[in
 
 
 def _sparse(shares: Floats, names: tuple[str, ...]) -> dict[str, list[int]]:
-    """Thousandths of the columns for each name that has any; streams that overlap make no more than the whole."""
+    """Thousandths of each column by name, capped at the whole column; names without any are left out."""
     whole = np.rint(1000 * np.clip(shares, 0, 1)).astype(np.int64)
     return {name: part.tolist() for name, part in zip(names, whole, strict=True) if part.any()}
 
 
 def _longest(overview: Overview) -> Iterator[dict[str, Any]]:
-    """The gaps that last longest, in order of length."""
+    """The longest gaps, longest first."""
     division, frame = overview.division, overview.frame
     gaps = division.gaps
     for at in largest(gaps.time_ns, _GAPS).tolist():
@@ -148,8 +148,8 @@ def _what(frame: Frame, row: int) -> str | None:
 
 
 def places_of(overview: Overview) -> list[dict[str, Any]]:
-    """The ops before which the devices idled longest: op (None: a kernel without one, named; or the window's end), layer, gaps,
-    time_ns, causes with their ns, both mean over the devices."""
+    """The ops before which the devices idled longest: op (or kernel name, or the window's end), layer, number of gaps; time_ns
+    and causes with their ns are means over the devices."""
     gaps, records, idle = overview.division.gaps, overview.records, overview.idle
     if not len(gaps):
         return []
@@ -185,7 +185,7 @@ def places_of(overview: Overview) -> list[dict[str, Any]]:
 
 
 def _codes(texts: Sequence[str]) -> tuple[list[str], Ints]:
-    """Distinct texts, and the code of each; at the end -1, of what has none."""
+    """(distinct texts; the place of each text among them, and -1 at the end for none)."""
     known = dict.fromkeys(texts)
     code = {text: number for number, text in enumerate(known)}
     return [*known], np.array([*map(code.__getitem__, texts), -1], np.int64)

@@ -1,4 +1,4 @@
-"""Several summaries -> one screen on which each has a column: the same figures in the same rows, never added up."""
+"""Several summaries -> one screen with a column for each. Nothing is added up across columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = tuple[str, Sequence[str]]
 
 
 def beside(found: Sequence[Figures], units: Units) -> list[Line]:
-    """The columns, as many beside each other as there is room for."""
+    """The lines of the screen: as many columns side by side as fit."""
     number = max((units.width - _LABEL) // _LEAST_WIDTH, 1)
     result: list[Line] = []
     for at in range(0, len(found), number):
@@ -77,7 +77,7 @@ def _rows(found: Sequence[Figures], units: Units) -> Iterator[Row]:
 
 
 def _largest(parts: Sequence[Mapping[str, int]]) -> list[str]:
-    """The names of all, those with the largest share in any first; none that is nothing in all."""
+    """All names that have a share in any column, the largest first."""
     shares: Counter[str] = Counter()
     for part in parts:
         total = sum(part.values()) or 1

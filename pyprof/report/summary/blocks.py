@@ -14,15 +14,15 @@ from pyprof.tables.units import bar
 from pyprof.visible import one_line
 
 _GAP = 3  # between columns
-_LEAST_WIDTH = 28  # of a column
+_LEAST_WIDTH = 28  # characters of a column
 _BAR = 4
-_NUMBER = re.compile(r"(?:(?<=[._])|^)\d+$")  # of a layer in a list, or called after its class
+_NUMBER = re.compile(r"(?:(?<=[._])|^)\d+$")  # number of a layer in a list, or after its class
 _OP = 20  # characters of an op
-_SIBLINGS = 3  # of one name but for its number, to be one row
+_SIBLINGS = 3  # this many layers that differ only in their number share a row
 
 
 class BlockRow(NamedTuple):
-    """A name and its time; title: of the rows that follow; more: how many are not shown."""
+    """A name with its time. time_ns: None for a title; dim: drawn in grey."""
 
     name: str
     time_ns: int | None = None
@@ -31,7 +31,7 @@ class BlockRow(NamedTuple):
 
 
 def share_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:
-    """By phase and family, by op, by layer, side by side."""
+    """Time by phase and family, by op and by layer, side by side."""
     total = summary.kernel_ns
     if not total:
         return []
@@ -62,7 +62,7 @@ def share_rows(summary: Figures, units: Units, most: int, command: str) -> list[
 
 
 def _titled(title: str, rows: Sequence[BlockRow], most: int) -> list[BlockRow]:
-    """The first rows under a title; the last line counts the others."""
+    """The first rows under a title; the last one sums up the others."""
     if len(rows) <= most:
         return [BlockRow(title), *rows]
     rest = rows[most - 1 :]
@@ -71,13 +71,13 @@ def _titled(title: str, rows: Sequence[BlockRow], most: int) -> list[BlockRow]:
 
 
 def _more(command: str, options: str, width: int) -> Line:
-    """The command that shows more; with the file's name where there is room for it."""
+    """The command that shows more, with the file's name if it fits."""
     text = f"more: {command} {options}"
     return [(text if command and len(text) <= width else f"more: pyprof prof FILE {options}", "dim")]
 
 
 def _layers(summary: Figures, most: int) -> list[BlockRow]:
-    """Layers, and beneath each what is inside as far as there is room."""
+    """Layers, each with its inner layers below it while there is room."""
     found = _merged(summary.layers, summary.around)
     room = most - len(found)
     rows: list[BlockRow] = []
@@ -91,8 +91,9 @@ def _layers(summary: Figures, most: int) -> list[BlockRow]:
 
 
 def _merged(shares: Sequence[Share], around: str | None, parents: Sequence[str] = ()) -> list[tuple[BlockRow, list[Share]]]:
-    """A row for each layer, or for several that differ in a number only, by the end of its name; around, parents: the layers
-    around them, None: the one of the parents that each is in."""
+    """A row for each layer, or for several whose names differ only in a number, with the shares that it sums.
+
+    around: the layer around all of them, cut off their names; None: the one of `parents` that each lies in."""
     alike: dict[str, list[tuple[str, Share]]] = {}
     for one in shares:
         name = one.name or "(outside of layers)"
@@ -115,7 +116,7 @@ def _merged(shares: Sequence[Share], around: str | None, parents: Sequence[str] 
 
 
 def _drawn(rows: Sequence[BlockRow], width: int, units: Units) -> list[Line]:
-    """Cells of one column, each as wide as it is."""
+    """The cells of one column, all of its width."""
     times = {row.time_ns: units.ns(row.time_ns) for row in rows if row.time_ns is not None}
     longest = max(map(len, times.values()), default=0)
     widest = max((len(percent(row.share)) for row in rows), default=0)
@@ -135,7 +136,7 @@ def _drawn(rows: Sequence[BlockRow], width: int, units: Units) -> list[Line]:
 
 
 def step_phase_rows(summary: Figures, units: Units) -> list[Line]:
-    """The steps of a serving engine, a row a step phase."""
+    """The steps of a serving engine, one row per step phase."""
     if not summary.step_phases:
         return []
     head = ("Engine steps", "steps", "batch", "tokens", "time", "tokens/s", "kernels", "FLOPs", "bytes", "roofline")
@@ -160,13 +161,13 @@ def _step_phase(one: StepPhase, units: Units) -> tuple[str, ...]:
 
 
 def _known(number: int | None, share: float | None, unit: str, units: Units) -> str:
-    """A sum over kernels, or what it is at least where too little is known."""
+    """A sum over kernels, marked as a lower bound where too little is known."""
     least = number is not None and share is not None and share <= LEAST_KNOWN
     return f"{'≥ ' if least else ''}{units.of(number, unit)}"
 
 
 def lost_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:
-    """Where most time is lost, and the command for all of them."""
+    """The places where most time is lost, and the command that lists all of them."""
     if not summary.lost:
         return []
     shown = summary.lost[:most]

@@ -22,11 +22,11 @@ from pyprof.report.summary.model import LostPlace, Share
 from pyprof.tables.table import Texts
 
 _PLACES = 10
-_WHOLE = 0.99  # of the time in layers: what holds as much is around all of them
+_WHOLE = 0.99  # of the time in layers: a layer with this much counts as around all of them
 
 
 class KnownSums(NamedTuple):
-    """Per class the time and the number of records with a known value, and the sum of these values."""
+    """Per group of like records: time and number of those with a known value, and the sum of these values."""
 
     time_ns: Ints
     number: Ints
@@ -34,10 +34,9 @@ class KnownSums(NamedTuple):
 
 
 class Kernels:
-    """Some records of a frame with their times (0 where unknown), FLOPs, bytes and time above the roofline (-1 where unknown).
+    """Kernels of a window: their times (0 where unknown) and time above the roofline (-1 where unknown), summed per group.
 
-    rows: their positions; code: their classes; class_ns, class_count: time and number per class; flops, bytes, lost: sums per
-    class.
+    rows: positions in the frame; code: group of like records of each; class_ns, class_count, flops, bytes, lost: per group.
     """
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
@@ -49,7 +48,7 @@ class Kernels:
         self.class_count = np.bincount(self.code, minlength=size)
         self.total_ns = int(self.class_ns.sum())
         self.lost_ns: Ints = frame.roofline.lost_ns[rows]
-        if cpus.peak() is None:  # what does nothing loses all its time on any machine; that alone says little of this one
+        if cpus.peak() is None:  # without a measured peak only ops that compute nothing seem to lose time
             on_cpu = self.classes.records["kind"] == ActivityKind.CPU
             if on_cpu.any():
                 self.lost_ns[on_cpu[self.code]] = -1
@@ -64,7 +63,7 @@ class Kernels:
         self.lost = known_sums(self.lost_ns)
 
     def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
-        """One share for each group of classes; group: of each class, -1 none."""
+        """One share for each name. group: place of each group of like records among the names, -1 none."""
         mine, count = np.flatnonzero((group >= 0) & (self.class_count > 0)), len(names)
         own = group[mine]
         total, kernels = (summed(own, each[mine], count) for each in (self.class_ns, self.class_count))
@@ -78,7 +77,7 @@ class Kernels:
         return [Share(name, ns, ns / (self.total_ns or 1), *others) for name, ns, *others in numbers]
 
     def _calls(self, group: Ints, count: int) -> list[int]:
-        """How many executions of ops each group has a part of; a record of none is one of its own."""
+        """How many executions of ops have kernels under each name. A record without an op counts as one."""
         alone, instance, code = self._executions
         there = group >= 0
         found = summed(group[there], alone[there], count)
@@ -88,11 +87,11 @@ class Kernels:
 
     @cached_property
     def _executions(self) -> tuple[Ints, Ints, Ints]:
-        """(executions of one record, or of none, per class; executions of several records and the classes of these, each
-        pair once)."""
+        """(executions with one record, and records without an op, per group; executions with several records and the groups
+        of these, each pair once)."""
         instance = self.frame.records["instance"][self.rows]
         several = repeated(instance)
-        marked = np.zeros(int(several.max(initial=0)) + 2, np.bool_)  # the last stays False, for -1 and whatever is larger
+        marked = np.zeros(int(several.max(initial=0)) + 2, np.bool_)  # the last stays False: for -1 and larger numbers
         marked[several[several >= 0]] = True
         shared = marked[np.clip(instance, -1, len(marked) - 1)]
         alone = np.bincount(self.code[~shared], minlength=len(self.classes))
@@ -100,7 +99,7 @@ class Kernels:
         return alone, pairs[0], pairs[1]
 
     def by(self, column: str) -> tuple[Share, ...]:
-        """Time by the text that a column of `pyprof prof` holds, the longest first."""
+        """Time by the text of a column of `pyprof prof`, the longest first."""
         values = RecordTable(self.frame.of_classes).of(column)
         assert isinstance(values, Texts)
         codes = _codes([text or None for text in values.pool])
@@ -108,7 +107,7 @@ class Kernels:
         return _longest(self.shares(codes[values.codes], names))
 
     def by_layer(self) -> tuple[tuple[Share, ...], str]:
-        """(time by layer, two levels below what is around nearly all of them, and outside of any; what that is)."""
+        """(time by layer, two levels deep below the layer that is around nearly all, and outside of layers; that layer)."""
         paths, path = self._paths()
         around = self._around(paths, path)
         depth = [len(around) if one[: len(around)] == around else 0 for one in paths]
@@ -123,19 +122,19 @@ class Kernels:
         return _longest(whole) if len(paths) > 1 else (), _text(around)
 
     def _paths(self) -> tuple[list[tuple[str, ...]], Ints]:
-        """(the distinct paths of layers, first that of none; of each class its number)."""
+        """(the distinct layer paths, the empty one first; the path of each group of like records)."""
         known: dict[tuple[str, ...], int] = {(): 0}
         codes = [known.setdefault(layer_names(stack.layer), len(known)) for stack in self.frame.records.stacks]
         of_class = np.array([*codes, 0], np.int64)[self.classes.records["scope"]]
         of_class[self.class_count == 0] = 0
         used, place = distinct_places(of_class, len(known))
         paths = list(known)
-        if not len(used) or used[0]:  # that of none is there always
+        if not len(used) or used[0]:  # the empty path is always there
             used, place = np.append(0, used), place + 1
         return [paths[at] for at in used.tolist()], place
 
     def _around(self, paths: Sequence[tuple[str, ...]], path: Ints) -> tuple[str, ...]:
-        """The deepest layer that nearly all that lies in any layer lies in, and in one of its own layers too."""
+        """The deepest layer that holds nearly all time of layers, most of it in a layer of its own."""
         spent = summed(path, self.class_ns, len(paths)).tolist()
         least = _WHOLE * sum(spent[1:])
         around: tuple[str, ...] = ()
@@ -151,7 +150,7 @@ class Kernels:
             around = max(inside, key=inside.__getitem__)
 
     def most_lost(self) -> tuple[LostPlace, ...]:
-        """The places where most time is lost against the roofline: one for each op, shape, and layer but for its numbers."""
+        """The places that lose most time against the roofline, one per op, shape and layer; numbers in layers do not count."""
         records, alike, lost_ns = self.frame.records, self.classes.records, self.lost
         distinct = dict.fromkeys(stack.layer for stack in records.stacks)
         of_layer = {layer: without_numbers(_text(layer_names(layer)), IN_PART) or None for layer in distinct}
@@ -173,7 +172,7 @@ class Kernels:
         return tuple(self._lost(lossy[own == at]) for at in range(len(most)))
 
     def _lost(self, mine: Ints) -> LostPlace:
-        """One place. mine: its rows."""
+        """One place, from its rows."""
         records, rows, limits = self.frame.records, self.rows[mine], self.frame.roofline
         scopes = distinct_values(records["scope"][rows]).tolist()
         layers = {_text(layer_names(records.stacks[code].layer)) for code in scopes if code >= 0}
@@ -188,13 +187,13 @@ class Kernels:
 
 
 def _longest(found: Sequence[Share]) -> tuple[Share, ...]:
-    """Those that have rows, the longest first."""
+    """The shares with kernels, the longest first."""
     there = [one for one in found if one.kernels]
     return tuple(sorted(there, key=lambda one: (-one.time_ns, one.name is None, one.name or "")))
 
 
 def _level(paths: Sequence[tuple[str, ...]], depth: Sequence[int]) -> tuple[list[tuple[str, ...]], Ints]:
-    """(layers, for each path which of them it lies in at its depth, -1 none)."""
+    """(the distinct layers at these depths; for each path the layer it lies in, -1 none)."""
     names: dict[tuple[str, ...], int] = {}
     codes = [names.setdefault(one[:at], len(names)) if len(one) >= at else -1 for one, at in zip(paths, depth, strict=True)]
     return list(names), np.array(codes, np.int64)
@@ -205,6 +204,6 @@ def _text(path: tuple[str, ...]) -> str:
 
 
 def _codes(texts: Sequence[str | None]) -> Ints:
-    """A number for each distinct text, and at the end that of what has none."""
+    """A number for each text, equal for equal texts; the last is for what has no text."""
     known: dict[str | None, int] = {None: 0}
     return np.array([*(known.setdefault(text, len(known)) for text in texts), 0], np.int64)

@@ -1,8 +1,8 @@
-"""Print the one screen that says what to fix first: what the time went to, advice with what it saves at most, time by phase,
-op, layer and kernel family, where most is lost against the roofline, how much is known.
+"""Print one screen that says what to fix first: where the time went, advice with the most it can save, time by phase, op, layer
+and kernel family, the largest losses against the roofline, and how much is known.
 
-FILE is a capture, records that `pyprof parse` wrote, or a folder of a job's ranks; of several each has a column. With --table
-or --format there are tables of everything.
+FILE is a capture, records that `pyprof parse` wrote, or a folder with one file for each rank of a job. Several files get a
+column each. --table and --format give tables of everything.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MOST_WIDTH = 120
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof summary`."""
-    parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records; each of several has a column")
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records; several get a column each")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_window(parser)
     add_whole(parser)
     add_graphs(parser)
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
     require_table(options, TABLES)
     if options.table is None:
-        choice(options, ())  # what is wrong with the options is said before anything is read
+        choice(options, ())  # complains about options before anything is read
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""
@@ -89,7 +89,7 @@ def document(found: Sequence[Summary]) -> str:
 
 
 def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | None = None) -> Summary:
-    """The summary of a file. gpu: hold rates against this device; options: the part of it that is shown, None: all."""
+    """The summary of a file. gpu: the device whose peaks count; options: choose the part that is shown, None: all."""
     from pyprof.loading import load_with_trace
     from pyprof.prof.frame import Frame
     from pyprof.report.summary.make import summarise
@@ -101,7 +101,7 @@ def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | 
 
 
 def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary:
-    """Of a file, or of the job whose ranks are in a folder."""
+    """The summary of a file, or of the job whose ranks are in a folder."""
     from pyprof.parse.records.locations import is_folder, locate
 
     if name == "-" or not is_folder(locate(name)):
@@ -119,14 +119,14 @@ def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary
     try:
         with survey(files, choose) as whole:
             return job_of(name, ranks, straggler(whole), whole.notes)
-    except InputError:  # nothing that ranks could be compared by
+    except InputError:  # the ranks have nothing in common to compare
         return job_of(name, ranks, None)
 
 
 def show(
     found: Sequence[Summary], human: bool, width: int | None = None, command: str = "", stream: IO[str] | None = None
 ) -> None:
-    """Print the screen of one summary, or of several beside each other. width: of a line, None: the terminal's."""
+    """Print one summary, or several side by side. width: characters of a line, None: the terminal's."""
     stream = sys.stdout if stream is None else stream
     made: Callable[[Units], list[Line]]
     if len(found) == 1:

@@ -1,4 +1,4 @@
-"""An Overview -> a Summary: every figure of the window, and what the capture itself is worth saying. No layout here."""
+"""An Overview -> a Summary: every figure of the window, advice and notes. No layout here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 
 def summarise(overview: Overview, file: str) -> Summary:
-    """The summary of one capture, or of records; file: what it is called."""
+    """The summary of one capture, or of records; file: its name."""
     kernels, division, timed = Kernels(overview.frame, kernels_of(overview)), overview.division, _is_timed(overview)
     advice, known = tuple(advise(overview)), _known(kernels)
     used = utilisation(overview.frame, _inside(overview), division.wall_ns, overview.busy_ns)
@@ -52,18 +52,18 @@ def summarise(overview: Overview, file: str) -> Summary:
 
 
 def _is_timed(overview: Overview) -> bool:
-    """Whether it is known when anything ran."""
+    """Whether the records have times."""
     return bool((overview.records["start_ns"] >= 0).any())
 
 
 def kernels_of(overview: Overview) -> Ints:
-    """The kernels (ops on a CPU) of the window: those that its steps launched, of a part that was asked for its own."""
+    """Rows of the kernels (on a CPU: ops) that the steps of the window launched, or that the user chose."""
     return np.flatnonzero(_inside(overview) & among(overview.records["kind"], _KERNELS))
 
 
 def _inside(overview: Overview) -> Bools:
     records, window = overview.records, overview.window
-    if not _is_timed(overview):  # when they ran is not known: all of them
+    if not _is_timed(overview):  # without times all of them count
         return np.ones(len(records), np.bool_) if overview.chosen is None else overview.chosen
     if overview.chosen is not None:
         return overview.inside & overview.chosen
@@ -82,7 +82,7 @@ def _devices(overview: Overview) -> tuple[Device, ...]:
             gpu = gpus[max(code, 0)][0] if gpus and (code >= 0 or overview.frame.given is not None) else None
             name, peaks, dram = (None, {}, None) if gpu is None else (gpu.name, dict(gpu.peaks), gpu.dram_bytes_per_s)
         else:
-            measured = cpus.peak()  # of this machine, against which captures without a device are held
+            measured = cpus.peak()  # what this machine reaches: captures without a device are compared with it
             name, peaks, dram = "CPU", {}, None
             if measured is not None:
                 peaks, dram = {tag: rate * 1e12 for tag, rate in measured.tflops.items()}, measured.dram_gbs * 1e9

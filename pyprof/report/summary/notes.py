@@ -1,4 +1,4 @@
-"""An overview and its advice -> what is worth saying about the capture itself, the most important first."""
+"""An overview and its advice -> notes on the capture itself, the most important first."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pyprof.report.summary.styled import percent
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
-_LEAST_NS = 1_000_000  # of time outside of the window, to be worth a line
-_MUCH, _LITTLE = 0.5, 0.5  # of the time: kernels in whole graphs, or of known ops
+_LEAST_NS = 1_000_000  # time outside of the window that deserves a line
+_MUCH, _LITTLE = 0.5, 0.5  # shares of the time: in CUDA graphs; of kernels with a known op
 _COLD = "warmup"
-NOTHING = "Nothing to advise"  # how the note begins that says why
+NOTHING = "Nothing to advise"  # the first words of the note that says why
 _ONE_WAY = (
     "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
     "pyprof run --tool torch records it"
@@ -24,7 +24,7 @@ _ONE_WAY = (
 
 
 def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, known: Known | None) -> tuple[str, ...]:
-    """One line each."""
+    """The notes, one line each."""
     saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
     why = [] if saves else [_nothing(overview, kernels, known)]
     devices = [note for _, notes in overview.frame.gpus for note in notes]
@@ -38,7 +38,7 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
 
 
 def _is_one_way(overview: Overview) -> bool:
-    """Whether a program trained on a CPU and no backward pass is recorded of it."""
+    """Whether the program trained on a CPU but no backward pass was recorded."""
     if overview.division.on_gpu:
         return False
     phases = set(overview.records["phase"][overview.inside].tolist())
@@ -46,7 +46,7 @@ def _is_one_way(overview: Overview) -> bool:
 
 
 def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """A job's notes and those of its ranks; why nothing is advised, once and first, where nothing is for the job either."""
+    """Notes of a job and its ranks. Why nothing is advised comes first and once, and only if the job has no advice either."""
     saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
     each = [note for notes in ranks for note in notes]
     why = [note for note in each if note.startswith(NOTHING)]
@@ -54,7 +54,7 @@ def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[S
 
 
 def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
-    """Why nothing is advised that would save time."""
+    """Why no advice would save time."""
     if known is None:
         return f"{NOTHING}: nothing ran in the window"
     if not overview.division.count:
@@ -77,7 +77,7 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
 
 
 def _window(overview: Overview) -> Iterator[str]:
-    """What of the capture is not in the window, and what is not recorded of it."""
+    """Time outside of the window, and time whose work was not recorded."""
     window, wall = overview.window, overview.division.wall_ns
     if not overview.division.count:
         return

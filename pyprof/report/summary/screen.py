@@ -1,7 +1,7 @@
-"""A summary -> the lines of the one screen: what to do before why, units that people read, unknown named as such.
+"""A summary -> the lines of its one screen: what to do before why, readable units, unknown shown as `na`.
 
-A line is a list of (text, style); the same lines are plain text for a pipe and, with bars and colours, what a terminal shows.
-They fit into LINES, and into the width that is given. Computes no figure.
+A line is a list of (text, style): plain text for a pipe, with bars and colours for a terminal. The screen fits into LINES and
+the given width. No figure is computed here.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pyprof.report.summary.styled import Line, Units, known_share, percent, plai
 from pyprof.visible import one_line
 
 LINES = 44  # of a terminal with 45, whose last holds the prompt
-_LEAST_SHARE = 0.005  # of the wall time: what is less is summed up as `other`
+_LEAST_SHARE = 0.005  # of the wall time: smaller parts are summed up as `other`
 _ADVICE = 3
-_NAMED = 0.05  # of the products' time: a precision with less is not named
+_NAMED = 0.05  # of the products' time: precisions below it are not named
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _BUSY = {"compute": ("█", "cyan"), "communication": ("▓", "magenta"), "copy": ("▒", "blue")}
 _IDLE = ("░", "yellow")
 _LEAST_ROWS = {"lost": 3, "shares": 4, "notes": 1}
-_LEAST_WIDTH = 60  # of what Python shows at its prompt
+_LEAST_WIDTH = 60  # characters, at Python's prompt
 
 
 class Summary(Figures):
-    """What `pyprof summary` shows of one capture or job."""
+    """The summary of one capture or job: figures as attributes and JSON; it prints as the screen and shows in a notebook."""
 
     def __repr__(self) -> str:
-        """The screen, as wide as the terminal at whose prompt it stands."""
-        import shutil  # of several libraries, for terminals alone
+        """The screen, as wide as the terminal."""
+        import shutil  # imports several libraries, needed on terminals only
 
         most = Units().width
         return plain(lines(self, Units(width=min(max(shutil.get_terminal_size().columns, _LEAST_WIDTH), most))))
@@ -47,7 +47,7 @@ class Summary(Figures):
 
 
 def lines(summary: Figures, units: Units, command: str | None = None) -> list[Line]:
-    """The screen. command: what shows records of the same, None: `pyprof prof` of the file."""
+    """The screen. command: lists the records behind it, None: `pyprof prof` with the file."""
     command = shlex.join(["pyprof", "prof", summary.file]) if command is None else command
     rows = {"lost": 6, "shares": 10, "notes": 4}
     made = _made(summary, units, rows, command)
@@ -76,7 +76,7 @@ def _made(summary: Figures, units: Units, rows: Mapping[str, int], command: str)
 
 
 def _cut(line: Line, width: int) -> Line:
-    """A line of at most that many characters, of names without what would steer a terminal."""
+    """The line cut to the width, without characters that control a terminal."""
     result: Line = []
     for text, style in line:
         text = one_line(f"|{text}|")[1:-1] if text.strip() and not text.isprintable() else text
@@ -139,7 +139,7 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
 
 
 def _flowed(pieces: Sequence[str], width: int) -> Iterator[Line]:
-    """Pieces one after another, on as few lines as hold them."""
+    """The pieces on as few lines as possible."""
     line = ""
     for piece in filter(None, pieces):
         if line and len(line) + 3 + len(piece) > width:
@@ -163,12 +163,12 @@ def _slowest(steps: StepTimes, units: Units) -> str:
 
 
 def _tflops(rate: float) -> str:
-    """Three digits, or all of those before the point."""
+    """TFLOP/s in three digits, or in all digits before the point."""
     return f"{rate / 1e12:.3g}" if rate < 999.5e12 else f"{rate / 1e12:.0f}"
 
 
 def _wall(summary: Figures, units: Units) -> Iterator[Line]:
-    """The bar of the wall time, and what it is made of."""
+    """The bar of the wall time, and its parts."""
     if summary.wall_ns is None or summary.busy_ns is None:
         return
     if units.bars and summary.wall_ns:
@@ -183,12 +183,12 @@ def _wall(summary: Figures, units: Units) -> Iterator[Line]:
         for number, text in enumerate(texts):
             yield [(name if not number else " " * 4, "cyan" if name == "busy" else "yellow"), ("  ", ""), (text, "")]
     late = next((one.evidence for one in summary.advice if one.kind == "straggler" and summary.ranks), "")
-    for number, text in enumerate(textwrap.wrap(one_line(late), units.width - 6)):  # of a job, however little that alone saves
+    for number, text in enumerate(textwrap.wrap(one_line(late), units.width - 6)):  # always shown for a job
         yield [("late" if not number else " " * 4, "yellow"), ("  ", ""), (text, "")]
 
 
 def _bar_of(summary: Figures, wall_ns: int, width: int) -> Line:
-    """Busy parts, then idle, each as long as its share."""
+    """A bar of the busy parts, then idle, each as long as its share."""
     found: Line = []
     done = at = 0
     marks = [(summary.busy[name], *mark) for name, mark in _BUSY.items()] + [(sum(summary.idle_ns.values()), *_IDLE)]
@@ -215,7 +215,7 @@ def _listed(parts: Mapping[str, int], wall_ns: int, units: Units) -> str:
 
 
 def _advice(summary: Figures, units: Units) -> Iterator[Line]:
-    """The first three, each with what to do; without any the reason."""
+    """The first three pieces of advice with what to do, or why there is none."""
     saving = any(one.saves_ns is not None for one in summary.advice)
     head, right = "What to do first", "saves at most" if saving else ""
     yield [(head, "bold"), (f"{right:>{units.width - len(head)}}", "dim")]
@@ -244,7 +244,7 @@ def _advice(summary: Figures, units: Units) -> Iterator[Line]:
 
 
 def _brief(text: str, width: int, most: int, more: int = 0) -> list[str]:
-    """A text in at most so many lines. more: by so much all but the first are longer."""
+    """A text in at most `most` lines. more: how much longer lines after the first may be."""
     first, *rest = textwrap.wrap(one_line(text), width) or [""]
     left = " ".join(rest)
     return [first, *textwrap.wrap(left, width + more, max_lines=most - 1, placeholder=" …")] if left and most > 1 else [first]
@@ -256,7 +256,7 @@ def _wrapped(text: str, width: int, indent: str, most: int, style: str = "") -> 
 
 
 def _known(summary: Figures, units: Units, most: int) -> Iterator[Line]:
-    """How much is known, what would make more known, and notes."""
+    """How much is known of the time, and notes."""
     if summary.known is not None:
         of = summary.known
         shares = ((of.op, "op"), (of.shapes, "shapes"), (of.flops, "FLOPs"), (of.bytes, "bytes"))

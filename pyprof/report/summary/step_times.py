@@ -19,15 +19,15 @@ from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.steps import Steps
 
-_FEWEST = 3  # steps, for one of them to be called slower than usual
+_FEWEST = 3  # steps needed before one is called slow
 _LEAST_SLOWER = 0.02  # of the median
-_LEAST_PART = 0.5  # of what the slowest step takes longer: a part that explains less is not its reason
-_OUTSIDE = "outside"  # of all steps
-_MOST = 0.5  # of the time: a share of the roofline of less would mislead
+_LEAST_PART = 0.5  # of the extra time of the slowest step: a part that explains less is not its reason
+_OUTSIDE = "outside"  # kernels launched outside of all steps
+_MOST = 0.5  # of the time: a share of the roofline from less of it would mislead
 
 
 def step_times(overview: Overview) -> StepTimes | None:
-    """Of the complete steps of the window; None where there are none."""
+    """Times of the complete steps of the window; None without steps."""
     steps = overview.steps
     if steps is None or not len(steps):
         return None
@@ -53,7 +53,7 @@ def _slowest(overview: Overview, steps: Steps, median: int) -> Slowest:
 
 
 def _idle(overview: Overview, steps: Steps) -> Floats:
-    """(CAUSES, steps): ns, mean over the devices. A gap at a step's end belongs to each step by its part in it."""
+    """(CAUSES, steps): idle ns, mean over the devices. A gap across the end of a step is divided between both steps."""
     division = overview.division
     gaps = division.gaps
     edges = np.stack([steps.begin_ns, steps.end_ns]).astype(np.float64)
@@ -72,7 +72,7 @@ def _idle(overview: Overview, steps: Steps) -> Floats:
 
 
 def _step_of(overview: Overview, steps: Steps) -> tuple[Ints, Ints]:
-    """(records of the division that began in a step, which)."""
+    """(rows of records that began in a step, the step of each)."""
     rows = overview.division.row
     start = overview.records["start_ns"][rows]
     step = np.searchsorted(steps.begin_ns, start, "right") - 1
@@ -81,7 +81,7 @@ def _step_of(overview: Overview, steps: Steps) -> tuple[Ints, Ints]:
 
 
 def _busy(overview: Overview, steps: Steps) -> Floats:
-    """(PHASES and unknown, steps): the time in which records hold their device, mean over the devices."""
+    """(PHASES and unknown, steps): exclusive time of records in ns, mean over the devices."""
     rows, step = _step_of(overview, steps)
     phase = overview.records["phase"][rows].astype(np.int64)
     group = np.where(phase < 0, len(PHASES), phase) * len(steps) + step
@@ -90,7 +90,7 @@ def _busy(overview: Overview, steps: Steps) -> Floats:
 
 
 def _op(overview: Overview, steps: Steps, at: int, phase: int) -> str | None:
-    """The op of a phase that takes so much longer in one step than in the median one; None where it is not known."""
+    """The op of a phase whose exclusive time exceeds its median over the steps most in one step; None if unknown."""
     rows, step = _step_of(overview, steps)
     records = overview.records
     mine = records["phase"][rows] == (phase if phase < len(PHASES) else -1)
@@ -106,7 +106,7 @@ def _op(overview: Overview, steps: Steps, at: int, phase: int) -> str | None:
 
 
 def step_phases(overview: Overview, kernels: Kernels) -> tuple[StepPhase, ...]:
-    """One for each step phase that there is, kernels outside of all steps last; nothing without steps of an engine."""
+    """One for each step phase that occurs, kernels outside of steps last; empty without scheduler steps."""
     records = overview.records
     phases: list[str | None] = [*STEP_PHASES, None, _OUTSIDE]
     code = np.array([*(phases.index(step.says.phase) for step in records.engine_steps), phases.index(_OUTSIDE)], np.int64)
@@ -124,8 +124,8 @@ def step_phases(overview: Overview, kernels: Kernels) -> tuple[StepPhase, ...]:
 
 
 def _steps(overview: Overview) -> tuple[Ints, Ints]:
-    """(places in the records' engine_steps, times in ns) of the steps in the window, as far as they lie in it; of a part that
-    was asked for, of those that launched something of it, with their whole time."""
+    """(places in the records' engine_steps, times in ns) of the scheduler steps in the window, cut to it. If the user chose a
+    part: the steps that launched some of it, with their whole time."""
     records, window = overview.records, overview.window
     rows = np.array(engine_rows(records.engine_steps), np.int64)
     begin = np.array([records.engine_steps[at].begin_ns for at in rows.tolist()], np.int64)
@@ -142,8 +142,8 @@ def _steps(overview: Overview) -> tuple[Ints, Ints]:
 
 
 class _Work:
-    """Sums over kernels by step phase. flops, bytes: of those that are known; known_...: their share of the time; peak: least
-    time over time where both are known, NaN where that is for less than most of the time."""
+    """Sums over kernels by step phase. sums: FLOPs and bytes where known; known: the share of the time with them; peak: share
+    of the roofline, NaN if it is known for less than half of the time."""
 
     def __init__(self, kernels: Kernels, group: Ints, count: int) -> None:
         frame, rows = kernels.frame, kernels.rows

@@ -24,15 +24,15 @@ from pyprof.tables.names import text_of
 from pyprof.tables.rows import html
 from pyprof.tables.units import human
 
-_WIDTH = 1000  # of the bar of the wall time, in units of its own
-_LEAST = 0.005  # of the wall time: a part with less is not listed beside the bar
+_WIDTH = 1000  # of the bar of the wall time, in units of the drawing
+_LEAST = 0.005  # of the wall time: smaller parts are not listed beside the bar
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 _NOTEBOOK = Path(__file__).with_name("notebook.html")
 _TABLES, _ROWS = ("ops", "layers", "lost"), 10  # of a notebook, and the rows that it shows of each
 
 
 def notebook_html(of: Figures) -> str:
-    """One element without script and style sheet. Every name of the capture in it is escaped."""
+    """One HTML element without script and style sheet. All names of the capture are escaped."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(_NOTEBOOK.read_text(encoding="utf-8"))
     name = text_of(of.file.rstrip("/").rpartition("/")[2])
@@ -46,8 +46,8 @@ def notebook_html(of: Figures) -> str:
 
 
 def described(of: Figures) -> dict[str, Any]:
-    """What a template shows: devices, figures, the bar of the wall time, advice, why none saves time, causes of idle time and
-    what they mean, what is known, notes."""
+    """The values of a template: devices, figures, the bar of the wall time, advice or why there is none, causes of idle time
+    with their meanings, known shares, notes."""
     nothing = next((note for note in of.notes if note.startswith(NOTHING)), "")
     known = [] if of.known is None else [(of.known.op, "op"), (of.known.shapes, "shapes"), (of.known.flops, "FLOPs"),
                                          (of.known.bytes, "bytes")]  # fmt: skip
@@ -68,7 +68,7 @@ def described(of: Figures) -> dict[str, Any]:
 
 
 def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
-    """Of each figure its name, its value and what it is held against."""
+    """(name, value, explanation) of each figure."""
     if of.steps is not None:
         several = f"median of {of.steps.count}: {human(of.steps.min_ns, 'ns')} to {human(of.steps.max_ns, 'ns')}"
         yield "Step", human(of.steps.median_ns, "ns"), several if of.steps.count > 1 else "one step"
@@ -101,7 +101,7 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
 
 
 def _wall(of: Figures) -> Iterator[dict[str, object]]:
-    """The parts of the bar: busy, then idle by cause, the longest first."""
+    """The parts of the bar: busy, then idle by cause, the longest cause first."""
     if not of.wall_ns:
         return
     parts = [(ns, name, "") for name, ns in of.busy.items() if ns]

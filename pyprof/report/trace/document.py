@@ -1,7 +1,7 @@
 """A capture or its records, and the part of it that the user asked for -> a timeline as a file in the format of Chrome traces.
 
-Cut to a part, it shows the activities chosen, the calls that launched them, and whatever ran on the host meanwhile, whole where
-it began before or ended after. Events are written some at a time; how large the file becomes is known before that.
+A part shows the chosen activities, the calls that launched them, and everything that ran on the host meanwhile, uncut. Events
+are written some at a time; the size of the file is estimated before.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pyprof.report.trace.overview import counter_part, layer_part, placed, step_
 from pyprof.report.trace.parts import Part
 
 _ROWS = 1 << 14  # events whose text is in memory at once
-_SAMPLE = 2048  # events of each part that are made to measure it
+_SAMPLE = 2048  # events of each part that are made to estimate its size
 _LEVEL = 4  # of compression: the next ones take twice the time for a few percent
 
 
 class Document:
-    """A timeline that can be measured, and written once."""
+    """A timeline whose size can be estimated, and which can be written once."""
 
     def __init__(self, frame: Frame, trace: Trace, chosen: Ints, steps: Steps | None) -> None:
-        """frame: all records; trace: what of the capture is drawn; chosen, steps: the records and the steps that are."""
+        """frame: all records; trace: the part of the capture that is drawn; chosen, steps: records and steps that are drawn."""
         self._trace, self._texts = trace, Strings()
         self._since_ns = _first_ns(frame, trace, chosen, steps)
         self._events = events = TimelineEvents(frame, trace, chosen, self._since_ns, self._texts)
@@ -46,14 +46,14 @@ class Document:
         self._parts: list[Part] = [*events.parts(), *parts, step_part(steps, events.tracks, self._since_ns)]
 
     def moments(self) -> tuple[Ints, Ints]:
-        """The begin of each event, and about how many bytes it takes; in order of begin."""
+        """(begin, estimated bytes) of each event, in order of begin."""
         start = np.concatenate([part.start_ns for part in self._parts])
         size = np.concatenate([np.full(part.number, _bytes_each(part)) for part in self._parts]).astype(np.int64)
         order = np.argsort(start, kind="stable")
         return start[order], size[order]
 
     def write(self, stream: BinaryIO, *, compressed: bool) -> None:
-        """Write it. The same bytes for the same capture."""
+        """Write the file: the same bytes for the same capture."""
         if not compressed:
             stream.writelines(self._chunks())
             return
@@ -77,7 +77,7 @@ class Document:
 
 
 def _first_ns(frame: Frame, trace: Trace, chosen: Ints, steps: Steps | None) -> int:
-    """The first time that is drawn, so that no event begins before 0."""
+    """The earliest time drawn: events count from it, so none begins before 0."""
     records = frame.records
     launch = records["launch_ns"][chosen]
     times = [records["start_ns"][chosen], launch[launch >= 0], trace.memory["time_ns"]]
@@ -88,7 +88,7 @@ def _first_ns(frame: Frame, trace: Trace, chosen: Ints, steps: Steps | None) -> 
 
 
 def _bytes_each(part: Part) -> float:
-    """The mean size of an event, from some of them that are spread over all."""
+    """The mean bytes of an event, from a sample."""
     if not part.number:
         return 0.0
     at = np.unique(np.linspace(0, part.number - 1, min(part.number, _SAMPLE)).astype(np.int64))
@@ -105,7 +105,7 @@ def extent(records: Records, chosen: Bools) -> tuple[int, int]:
 
 
 def cut(trace: Trace, first: int, last: int) -> Trace:
-    """What of a trace lies between two times."""
+    """The part of a trace between two times."""
     ranges, launches, frames = (
         _rows(table, (table["start_ns"] <= last) & (table["end_ns"] >= first))
         for table in (trace.ranges, trace.launches, trace.frames)
@@ -124,7 +124,7 @@ def _rows(table: Table, keep: Bools) -> Table:
 
 
 def trace_of(records: Records) -> Trace:
-    """As much of a Trace as records hold: processes, threads, devices and the calls that launched; no ranges."""
+    """A Trace made from records: processes, threads, devices and launch calls; no ranges."""
     trace = Trace(records.source, strings=records.strings, utc_ns=records.utc_ns)
     known = records["pid"] >= 0
     processes = distinct_rows(records["pid"][known], records["rank"][known])
