@@ -112,7 +112,7 @@ def _compare_jobs(files: list[str], limit: float | None, options: argparse.Names
     """Compare rank by rank. The exit code is the worst of all ranks."""
     for lone, name in zip(lone_ranks(files[0], files[1]), files, strict=True):
         if lone:
-            tell(f"note: only {name} has {len(lone)} of the ranks, which are left out")
+            tell(f"note: {len(lone)} ranks are only in {name} and are left out")
     sums, codes = [], [0]
 
     def compared() -> Iterator[RankComparison]:
@@ -154,5 +154,5 @@ def _gate(found: Comparison, limit: float, of: str = "") -> int:
     known = "" if judged else "; without several steps in both captures it cannot be told from noise"
     noise = ", within noise" if judged and step is not None and not step.beyond_noise else ""
     verdict = "failed" if failed else "passed"
-    tell(f"{of}{verdict}: {what} changed by {share:+.1%}{noise}, of which {limit:.1%} is allowed{known}")
+    tell(f"{of}{verdict}: {what} changed by {share:+.1%}{noise}; {limit:.1%} is allowed{known}")
     return FAILED if failed else 0

@@ -180,13 +180,11 @@ def head(found: Comparison, names: Sequence[str]) -> Iterator[str]:
 def _step_line(found: Comparison) -> str:
     step = found.step
     if step is None:
-        return (
-            "step         none are marked in both, so nothing is told from noise (call pyprof.step(), or use profiler.step())"
-        )
+        return "step         not marked in both captures: noise cannot be told apart (call pyprof.step() or profiler.step())"
     times = f"step         {human(step.before_ns, 'ns')} -> {human(step.after_ns, 'ns')}  {step.share:+.1%} (median)"
     if step.low_ns is None or step.high_ns is None:
         counts = " and ".join(str(side.steps) for side in found.sides)
-        return f"{times}: {counts} steps, so no verdict on noise ({LEAST_STEPS} of each are needed)"
+        return f"{times}: too few steps to judge ({counts}; {LEAST_STEPS} of each are needed): record again with --steps 2:8"
     low, high = (human(value, "ns") for value in (step.low_ns, step.high_ns))
     return f"{times}: {'more than noise' if step.beyond_noise else 'within noise'} (95 %: {low} to {high})"
 

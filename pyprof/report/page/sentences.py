@@ -25,7 +25,7 @@ _LEAST = 0.02  # of the time: if less is known, a sentence on the roofline would
 _CLOSE, _HALF = 0.8, 0.5  # of the roofline
 _LIMITS = {
     "compute": "arithmetic", "memory": "memory bandwidth", "l2": "the L2 cache", "launch": "how fast the host launches",
-    "latency": "that each does too little to fill the device",
+    "latency": "too little work to fill the device",
 }  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def of_layers(summary: Figures) -> str:
 
 def _layer(summary: Figures) -> str:
     if not any(one.name for one in summary.layers):
-        return "The capture names no layers (one that pyprof run records does)."
+        return "The capture names no layers; one recorded by pyprof run does."
     if not (summary.layers[0].name and summary.layers[0].share > _MUCH):
         return ""
     most = summary.layers[0]
@@ -81,13 +81,13 @@ def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
     for code, ns in enumerate(spent_on.tolist()):
         spent[BOUNDS[code].rstrip("!")] += ns
     (name, most), *_ = spent.most_common(1)
-    least = f"the {human(total, 'ns')} of the ops{of} would be {human(total - above, 'ns')} at the limits of the device"
+    least = f"the ops{of} take {human(total, 'ns')}, and {human(total - above, 'ns')} at the limits of the device"
     where = ""
     if above:
         most_in = int(lost_in[: len(names)].argmax()) if names else 0
         op, most_ns = text_of([*names][most_in]) if names else "kernels without an op", int(lost_in[most_in])
         where = f" Most is lost in {op}: {human(most_ns, 'ns')} of the {human(above, 'ns')} above the limits."
-    limit = f"What limits most of them is {_LIMITS[name]} ({100 * most / total:.0f} % of their time)."
+    limit = f"Most of their time ({100 * most / total:.0f} %) is limited by {_LIMITS[name]}."
     return f"{how} the roofline, at {100 * reached:.0f} % of it: {least}. {limit}{where}"
 
 
@@ -119,7 +119,7 @@ def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
     where = ""
     if places and total and (most := places[0]["time_ns"] / total) > _MUCH:
         layer = f" in {places[0]['layer']}" if places[0]["layer"] else ""
-        where = f" {100 * most:.0f} % of that is right before the op {places[0]['op']}{layer}."
+        where = f" {100 * most:.0f} % of it comes just before {places[0]['op']}{layer}."
     return f"The {what} idles {human(total, 'ns')} of {human(summary.wall_ns, 'ns')}, {share:.0f} %{mean}{causes}.{where}"
 
 
@@ -131,6 +131,6 @@ def of_tensor_cores(cells: Mapping[str, Any], amd: bool = False) -> str:
         spent[cells["verdicts"][verdict][0]] += ns
     total = spent["1"] + spent["0"]
     if not total:
-        return f"No kernel multiplies matrices in a type for which this device has {cores}, as far as is known."
+        return f"No kernel is known to multiply matrices in a type that the {cores} of this device take."
     share = 100 * spent["1"] / total
-    return f"{cores[0].upper()}{cores[1:]} did {share:.0f} % of {human(total, 'ns')} of matrix products that could use them."
+    return f"{share:.0f} % of the {human(total, 'ns')} of matrix products that could use {cores} ran on them."

@@ -73,7 +73,7 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     what, rows = ("GPU", "kernels") if overview.division.on_gpu else ("CPU", "ops")
     reached = f", its {rows} at {percent(time - lost, time)} of the roofline" if time else ""
     least = f"{100 * LEAST_SHARE:.1f} % of the time"
-    return f"{NOTHING}: the {what} is busy {busy}{reached}; no change is known that would save {least}"
+    return f"{NOTHING}: the {what} is busy {busy}{reached}; none of the checks found more than {least}"
 
 
 def _window(overview: Overview) -> Iterator[str]:

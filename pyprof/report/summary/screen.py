@@ -111,7 +111,7 @@ def _device(device: Device, units: Units) -> str:
     text = f"{', '.join(rates)} TFLOP/s" if rates else ""
     dram = "" if device.dram_bytes_per_s is None else f"DRAM {units.of(device.dram_bytes_per_s, 'B/s')}"
     found = ", ".join(filter(None, (text, dram)))
-    name = device.name or "a device without a name in the capture: --gpu NAME"
+    name = device.name or "unnamed device: --gpu NAME gives its peaks"
     return f"{name}  {found}" if found else name
 
 

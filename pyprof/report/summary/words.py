@@ -55,7 +55,7 @@ def described(of: Figures) -> dict[str, Any]:
     for one in of.devices:  # `NVIDIA A100: fp32 19.5 TFLOP/s, tf32 156 TFLOP/s, DRAM 1.56 TB/s`
         rates = [f"{name} {human(one.peaks[name], 'FLOP/s')}" for name in _PRECISIONS if name in one.peaks]
         rates += [] if one.dram_bytes_per_s is None else [f"DRAM {human(one.dram_bytes_per_s, 'B/s')}"]
-        name = one.name or "a device whose name the capture does not hold (--gpu NAME gives its peaks)"
+        name = one.name or "unnamed device (--gpu NAME gives its peaks)"
         devices[text_of(f"{name}: {', '.join(rates)}" if rates else name)] += 1
     return {
         "devices": [text if number == 1 else f"{number} x {text}" for text, number in devices.items()],
@@ -90,7 +90,7 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else "no matrix product is known"
     yield "MFU", utilised(used.mfu, used.mfu_min), peak
     if used.hfu != used.mfu or used.hfu_min != used.mfu_min:
-        yield "HFU", utilised(used.hfu, used.hfu_min), "with what is computed again"
+        yield "HFU", utilised(used.hfu, used.hfu_min), "including recomputation"
     rate = "none are known" if used.flops_per_busy_s is None else f"{human(used.flops_per_busy_s, 'FLOP/s')} while busy"
     yield "FLOPs", human(used.flops, "FLOP"), rate
     yield (
