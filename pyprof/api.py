@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyprof.prof.frame import Frame
     from pyprof.report.diff.diff import Diff
     from pyprof.report.page.data import Section
-    from pyprof.report.summary.summary import Summary
+    from pyprof.report.summary.screen import Summary
     from pyprof.report.time.overview import Overview
     from pyprof.tables.table import Source, Table
 

@@ -1,1 +1,1 @@
-"""What a person reads: reports made from records and their costs."""
+"""Records and their costs -> reports that people read."""

@@ -1,18 +1,18 @@
-"""Report where each GPU idles and why, how long launches take, how full the queue is, and what communication is exposed.
+"""Report where each GPU idles and why, how long launches take, how full the queue is, and which communication is exposed.
 
     pyprof gaps FILE                     the tables one after another
     pyprof gaps FILE --table ops --csv   one of them
 
-streams   a row for each device (stream all) and each stream: busy, and its idle time by cause; they add up to the window
-steps     each step of the program: what it launched, how long that waited, and the idle time before it by cause
+streams   a row for each device (stream all) and each stream: busy time and idle time by cause, which add up to the window
+steps     each step of the program: its activities, how long they waited, and the idle time before them by cause
 ops       idle time of each device by cause and by the op, layer and source line that was launched next
-gaps      each gap of each device (of each stream with --stream), longest first
-latency   from the begin of the launch to the begin on the device; kernels that are shorter than their launch
-queue     launched and not finished: how many, over time
-overlap   compute, communication and copies: what hides behind compute and what is exposed
+gaps      each gap of each device (with --stream of each stream), longest first
+latency   time from launch to begin on the device; kernels that are shorter than their launch
+queue     how many activities are launched and not finished, over time
+overlap   compute, communication and copies: hidden behind compute, or exposed
 
 Window, causes and sums are those of `pyprof summary` (pyprof help terms). A stream idles elsewhere while its device works on
-other streams, else for the causes of its device.
+other streams, otherwise for the causes of its device.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pyprof.visible import tell
 SCHEMA = 2
 _SCREEN = 10  # rows of steps, ops and gaps on the screen
 _QUANTILES = (0.5, 0.9, 0.99)
-# Columns of causes, in this order: where a screen is narrow the last ones leave first.
+# Columns of causes in order of priority: a narrow screen drops the last ones first.
 _COLUMNS = ("launch", "host", "synchronization", "data_loading", "queued", "compilation", "allocation", "profiler",
             "unrecorded", "unknown")  # fmt: skip
 _WAITS = (
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof gaps`."""
     parser.add_argument("file", metavar="FILE", help="a capture, or records of one")
     add_tables(parser, TABLES)
-    parser.add_argument("--stream", action="store_true", help="gaps of each stream, not of the devices, in ops and gaps")
-    parser.add_argument("--bins", metavar="N", type=int, default=20, help="parts of the time in table queue (20)")
+    parser.add_argument("--stream", action="store_true", help="in ops and gaps: gaps of each stream, not of devices")
+    parser.add_argument("--bins", metavar="N", type=int, default=20, help="number of rows of table queue (20)")
     add_window(parser)
     add_whole(parser)
     add_graphs(parser)
@@ -87,9 +87,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _on_screen(table: AnyTable, options: argparse.Namespace) -> AnyTable:
-    """The first rows of a table under its name, on a terminal less causes that say nothing; JSON has all."""
+    """The first rows of a table under its name, on a terminal without empty causes; JSON has everything."""
     limit = _SCREEN if table.name in ("steps", "ops", "gaps") and options.format != "json" else None
-    if on_terminal(options):  # which says itself what it does not show
+    if on_terminal(options):  # which tells itself how much it leaves out
         if isinstance(table, LazyTable):
             table = table._replace(headers=[header for header in table.headers if header.key not in CAUSES])
         table = table if options.top is None else table.first(options.top)
@@ -109,8 +109,8 @@ def _on_screen(table: AnyTable, options: argparse.Namespace) -> AnyTable:
 
 
 class Report:
-    """Tables are made from this: an overview with its lines. by_stream: gaps of streams, not of devices, in ops and gaps; bins:
-    of queue. Raises InputError where the records do not say when anything ran."""
+    """The source of all tables: an overview with its lines. by_stream: in ops and gaps, gaps of streams, not of devices; bins:
+    rows of queue. Raises InputError if the records have no times."""
 
     def __init__(self, overview: Overview, by_stream: bool = False, bins: int = 20) -> None:
         self.overview, self.by_stream, self.bins = overview, by_stream, bins
@@ -144,7 +144,7 @@ class Report:
 
     @property
     def json_head(self) -> dict[str, object]:
-        """First members of the JSON: summary's own `wall_ns` and `idle_ns`, means over the devices."""
+        """First members of the JSON: `wall_ns` and `idle_ns` of the summary, means over the devices."""
         parts = self.overview.parts
         return {"schema": SCHEMA, "wall_ns": self.division.wall_ns, "idle_ns": {cause: parts[cause] for cause in CAUSES}}
 
@@ -171,7 +171,7 @@ class Report:
         return [(headers[key], _taken(table.of(key), rows)) for key in keys]
 
     def waits(self, waited: Ints) -> Cells:
-        """The API call that the host waited in, the op that made it and its source line."""
+        """Columns: the API call in which the host waited, the op that made it, its source line."""
         waits = self.overview.waits
         texts = [("", "", ""), *([] if waits is None else waits.texts)]
         code = np.zeros(len(waited), np.int32) if waits is None else np.append(waits.text, -1)[waited].astype(np.int32) + 1
@@ -204,7 +204,7 @@ def _share(part: Ints, whole: Ints | int) -> Fractions:
 
 
 def _causes(divided: Ints) -> Cells:
-    """A column of each cause."""
+    """A column for each cause."""
     return [
         (ns_of(cause, f"idle: {MEANINGS[cause]}")._replace(detail=True), Integers.known(divided[:, CAUSES.index(cause)]))
         for cause in _COLUMNS
@@ -230,7 +230,7 @@ def streams(report: Report) -> Table:
 
 
 def steps(report: Report) -> Table:
-    """Work that each step launched on each device, and the gaps before it."""
+    """Activities that each step launched on each device, and the gaps before them."""
     steps, division, records, idle = report.overview.steps, report.division, report.overview.records, report.overview.idle
     launch = np.where(records["kind"] == ActivityKind.CPU, records["start_ns"], records["launch_ns"]).astype(np.int64)
     step_of = np.full(len(records) + 1, -1, np.int64)
@@ -272,7 +272,7 @@ def steps(report: Report) -> Table:
 
 
 def ops(report: Report) -> Table:
-    """Idle time by cause and by what was launched next."""
+    """Idle time by cause and by the activity launched next."""
     gaps = report.shown
     item, cause, time = gaps.causes.gap, gaps.causes.cause, gaps.causes.ns
     keys = [
@@ -345,7 +345,7 @@ def gaps_table(report: Report) -> LazyTable:
 
 
 def latency(report: Report) -> Table:
-    """How long launches take, for each line."""
+    """How long launches take on each line."""
     lines, division, records = report.lines, report.division, report.overview.records
     used, numbers = list[int](), list[tuple[int, ...]]()
     for line in range(len(lines)):
@@ -373,8 +373,8 @@ def latency(report: Report) -> Table:
 
 
 def _latencies(delay: Ints, call: Ints, took: Ints, kernel: Bools) -> tuple[int, ...]:
-    """Number, least, quantiles and most of the times from launch to begin, median of the launching calls (-1 unknown), number
-    and time of kernels shorter than theirs."""
+    """(number, least, quantiles and most of the times from launch to begin, median launching call (-1 unknown), number and time
+    of kernels shorter than their launching call)."""
     delay, calls = np.sort(delay), np.sort(call[call >= 0])
     at = [0, *(min(int(np.ceil(q * len(delay))) - 1, len(delay) - 1) for q in _QUANTILES), -1]
     short = kernel & (call > took)
@@ -383,7 +383,7 @@ def _latencies(delay: Ints, call: Ints, took: Ints, kernel: Bools) -> tuple[int,
 
 
 def queue(report: Report) -> Table:
-    """How many activities are launched and not finished, and how busy the device is, in equal parts of the time."""
+    """Number of activities launched and not finished, and busy share, in equal parts of the time."""
     division, records, gaps = report.division, report.overview.records, report.overview.idle.gaps
     launch = records["launch_ns"][division.row]
     begun = np.where((launch >= 0) & (launch < division.begins), np.maximum(launch, division.begin_ns), division.begins)
@@ -410,7 +410,7 @@ def queue(report: Report) -> Table:
 
 
 def overlap(report: Report) -> Table:
-    """Compute, communication and copies of each device: exposed is what nothing before it in that order hides."""
+    """Compute, communication and copies of each device; exposed: no kind earlier in this order runs meanwhile."""
     division, idle = report.division, report.overview.idle.by_device.sum(axis=0)
 
     def whole(role: int) -> Ints:

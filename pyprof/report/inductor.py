@@ -2,16 +2,16 @@
 
     pyprof run --inductor --tool torch net.py        record one
     pyprof inductor FILE [--module fwd.py bwd.py]    FILE is a capture or records
-    pyprof inductor run fwd.py                       run a generated module on inputs of its own, record it, report
+    pyprof inductor run fwd.py                       run a generated module on its own inputs, record it, report
     pyprof inductor bench FILE                       time each generated kernel of a file alone, in every configuration
 
-Bytes of fused kernels are exact where the generated modules are known: those of --module (or in a folder, such as Inductor's
-cache), else those that the capture names. Modules and sources of kernels are read, never run; operations are counted with the
-weights of the formulas. A gather counts each element every time that it is read. Unknown: sizes that are symbols (dynamic
-shapes) unless the arguments were recorded, and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++).
+Bytes of fused kernels are exact if the generated modules are known: those of --module (files, or folders such as Inductor's
+cache), else those that the capture names. Modules and kernel sources are read, never run; operations count with the weights of
+the formulas. A gather counts an element every time it is read. Unknown are symbolic sizes (dynamic shapes) without recorded
+arguments, and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++).
 
-Shares are of the time of all rows (Busy) and of the wall time (Wall), which kernels that overlap can exceed; what is unknown
-adds no bytes, and rates leave its time out.
+Busy is the share of the time of all rows, Wall the share of the wall time, which can exceed 100 % if kernels overlap. Kernels
+with unknown bytes add none, and rates leave out their time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyprof.parse.records.selection import add_graphs, add_window, in_window
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.compiled.flow import product
-from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
+from pyprof.report.compiled.fused import CATEGORIES, LaunchedKernel, describe, recorded_files
 from pyprof.report.compiled.kernel_source import triton_kernel
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.tables.output import write
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 _NO_AMOUNT = 1 << 53  # bytes or operations
 
 
-class Sums(NamedTuple):
-    """Sums by group: launches, ns, bytes and FLOPs where known (-1 else), ns of those with known bytes."""
+class LaunchSums(NamedTuple):
+    """Sums by group: launches, ns, bytes and FLOPs (-1 unknown), ns of launches with known bytes."""
 
     launches: Ints
     ns: Ints
@@ -59,25 +59,25 @@ class Sums(NamedTuple):
     known_ns: Ints
 
 
-class Groups(NamedTuple):
-    """One entry for each distinct launch. peak: bytes/s of the memory (NaN unknown)."""
+class LaunchGroups(NamedTuple):
+    """One entry per distinct kernel. peak: memory bandwidth in bytes/s, NaN unknown."""
 
-    launches: list[Launch]
-    sums: Sums
+    launches: list[LaunchedKernel]
+    sums: LaunchSums
     peak: Floats
 
 
-class Busy(NamedTuple):
-    """Times in ns. total: of all rows; union: in which at least one ran, over each device; wall: from the first begin to the
-    last end, on each device."""
+class BusyTimes(NamedTuple):
+    """Times in ns, summed over devices. total: of all rows; union: with at least one row running; wall: from first begin to
+    last end."""
 
     total: int
     union: int
     wall: int
 
 
-def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
-    """What these rows ran, the most time first."""
+def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> LaunchGroups:
+    """The kernels of these rows, most time first."""
     launches, codes = describe(frame, modules)
     code = codes[rows]
     time = np.maximum(frame.records["dur_ns"], 0)[rows]
@@ -97,17 +97,17 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
     names = np.array([f"{one.kernel} {one.graph} {one.category} {one.file} {one.nodes}" for one in launches], np.str_)
     order = np.lexsort((names, -ns))
     order = order[count[order] > 0]
-    sums = Sums(*(column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns)))
-    return Groups([launches[i] for i in order.tolist()], sums, peak[order])
+    sums = LaunchSums(*(column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns)))
+    return LaunchGroups([launches[i] for i in order.tolist()], sums, peak[order])
 
 
 def _whole(values: Iterable[int | None]) -> Ints:
-    """-1 for what is unknown, or so large that it is no real amount: what damaged or invented modules contain."""
+    """Amounts as integers; -1 for unknown ones and for the absurd ones of damaged modules."""
     return np.array([-1 if value is None or value >= _NO_AMOUNT else value for value in values], np.int64)
 
 
 def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Floats:
-    """Bandwidth of the memory of each group's first row."""
+    """Memory bandwidth for the first row of each group."""
     peaks = np.full(groups, np.nan)
     measured = cpus.peak()
     used, first = np.unique(code, return_index=True)
@@ -120,10 +120,10 @@ def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Floats:
     return peaks
 
 
-def busy(records: Records, rows: Ints) -> Busy:
-    """How long each device had work, and from when to when; the threads of a CPU are one device.
+def busy(records: Records, rows: Ints) -> BusyTimes:
+    """How long devices were busy, and their wall time; all threads of a CPU are one device.
 
-    The time of an op on a CPU is its self time, so the rows of one thread never overlap: their times add up.
+    Ops on a CPU have self time, so rows of one thread never overlap and their times add up.
     """
     start, spent = records["start_ns"][rows], np.maximum(records["dur_ns"][rows], 0)
     on_cpu = records["kind"][rows] == ActivityKind.CPU
@@ -136,10 +136,10 @@ def busy(records: Records, rows: Ints) -> Busy:
         wall += int((start + spent)[mine].max()) - int(start[mine].min())
         if on_cpu[mine].all() and len(np.unique(records["tid"][rows][mine])) == 1:
             covered[number] = spent[mine].sum()
-    return Busy(int(spent.sum()), min(int(covered.sum()), wall), wall)
+    return BusyTimes(int(spent.sum()), min(int(covered.sum()), wall), wall)
 
 
-_UNITS = {"GB": "GB", "GB/s": "GB/s", "GFLOP": "GFLOP", "Bytes": "B"}  # of columns that say no unit behind their name
+_UNITS = {"GB": "GB", "GB/s": "GB/s", "GFLOP": "GFLOP", "Bytes": "B"}  # units of columns without one behind their name
 
 
 def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0) -> Header:
@@ -148,8 +148,8 @@ def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0)
     return Header(key, text, about, unit, max(width, len(text)), grow, "-", share=share, detail=detail)
 
 
-def _amounts(sums: Sums, times: Busy) -> Cells:
-    """The columns that both tables have."""
+def _amounts(sums: LaunchSums, times: BusyTimes) -> Cells:
+    """The columns of both tables."""
 
     def share(total: int) -> Values:
         return Fractions.not_nan(100 * sums.ns / (total or np.nan), 2)
@@ -168,21 +168,21 @@ def _amounts(sums: Sums, times: Busy) -> Cells:
     ]
 
 
-def _rate(sums: Sums) -> Floats:
+def _rate(sums: LaunchSums) -> Floats:
     """Bytes per ns, NaN unknown."""
     known = (sums.bytes >= 0) & (sums.known_ns > 0)
     return np.where(known, sums.bytes, np.nan) / np.maximum(sums.known_ns, 1)
 
 
-def categories(groups: Groups, times: Busy) -> Table:
-    """One row for each category, and their total."""
+def categories(groups: LaunchGroups, times: BusyTimes) -> Table:
+    """One row per category, and the total."""
     code = np.array([CATEGORIES.index(launch.category) for launch in groups.launches], np.int64)
     used, at = np.unique(code, return_inverse=True)
     kernel_names = {(int(c), launch.kernel, launch.file) for c, launch in zip(code, groups.launches, strict=True)}
     distinct = [sum(name[0] == category for name in kernel_names) for category in used.tolist()]
 
     def total(values: Ints) -> Ints:
-        """By category, then all together; -1 where nothing is known."""
+        """Sums by category, then of everything; -1 unknown."""
         known = values >= 0
         of = np.concatenate([at.ravel()[known], np.full(int(known.sum()), len(used))])
         return np.where(np.bincount(of, minlength=len(used) + 1) > 0, summed(of, np.tile(values[known], 2), len(used) + 1), -1)
@@ -191,11 +191,11 @@ def categories(groups: Groups, times: Busy) -> Table:
         (_header("category", "Category", "what kind of kernel", width=20), listed([*(CATEGORIES[c] for c in used), "total"])),
         (_header("kernels", "Kernels", "distinct ones"), Integers.known(np.array([*distinct, sum(distinct)], np.int64))),
     ]
-    return joined("categories", cells + _amounts(Sums(*map(total, groups.sums)), times))
+    return joined("categories", cells + _amounts(LaunchSums(*map(total, groups.sums)), times))
 
 
-def kernels(groups: Groups, times: Busy) -> Table:
-    """One row for each kernel of each graph."""
+def kernels(groups: LaunchGroups, times: BusyTimes) -> Table:
+    """One row per kernel and graph."""
     launches, sums = groups.launches, groups.sums
     launched, time, in_busy, in_wall, *moved = _amounts(sums, times)
     count = np.maximum(sums.launches, 1)
@@ -224,7 +224,7 @@ def kernels(groups: Groups, times: Busy) -> Table:
     return joined("kernels", cells)
 
 
-_LIMIT_S = 600.0  # of a generated module in its own process: its kernels have to be compiled
+_LIMIT_S = 600.0  # for a generated module in its own process: its kernels must be compiled
 _TABLES = {"categories": categories, "kernels": kernels}
 
 
@@ -233,7 +233,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="FILE", nargs="+", help="a capture or records; or: run MODULE; bench FILE")
     parser.add_argument("--module", metavar="PATH", nargs="+", default=[], help="generated modules, or folders that hold them")
     parser.add_argument("--wall-ms", metavar="MS", type=float, help="wall time; otherwise from the first begin to the last end")
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_tables(parser, ("both", *_TABLES), file=False)
     parser.add_argument("--times", metavar="N", type=int, default=10, help="run: calls that are recorded (default %(default)s)")
     parser.add_argument("-o", "--output", metavar="NAME", help="write to this file; run: name of the capture")
@@ -277,16 +277,14 @@ def _report(file: str, options: argparse.Namespace) -> int:
     times = busy(records, rows)
     if options.wall_ms is not None:
         times = times._replace(wall=round(options.wall_ms * 1e6))
-    write(_tables(groups, times, options), options)
+    if options.table in _TABLES:
+        tables: list[AnyTable] = [selected(_TABLES[options.table](groups, times), options)]
+    else:
+        tables = [categories(groups, times), selected(kernels(groups, times), options)]
+    write(tables, options)
     sys.stdout.flush()
     _note(groups, times, records)
     return 0
-
-
-def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[AnyTable]:
-    if options.table in _TABLES:
-        return [selected(_TABLES[options.table](groups, times), options)]
-    return [categories(groups, times), selected(kernels(groups, times), options)]
 
 
 def _bench(path: Path, options: argparse.Namespace) -> int:
@@ -301,7 +299,7 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
 
 
 def bench_table(results: Sequence[Result]) -> Table:
-    """One row for each kernel that was timed alone."""
+    """One row per kernel that was timed alone."""
     from pyprof.timers.generated import Result
 
     def values(name: str, digits: int | None) -> Values:
@@ -316,7 +314,7 @@ def bench_table(results: Sequence[Result]) -> Table:
 
 
 def _recorded(records: Records) -> list[CompiledModule]:
-    """The modules that the capture names; a file that is no longer a module is left out with a note."""
+    """The modules that the capture names; a note tells of files that are no longer modules."""
     found = []
     for path in recorded_files(records):
         try:
@@ -326,7 +324,7 @@ def _recorded(records: Records) -> list[CompiledModule]:
     return found
 
 
-def _note(groups: Groups, times: Busy, records: Records) -> None:
+def _note(groups: LaunchGroups, times: BusyTimes, records: Records) -> None:
     if times.wall:
         tell(
             f"busy {100 * times.union / times.wall:.1f} % of {times.wall / 1e6:.3f} ms wall (union of intervals); "

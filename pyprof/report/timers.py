@@ -2,14 +2,14 @@
 
     pyprof timers timers.npz                       the table of blocks; pyprof.timers.Buffer.save writes such a file
     pyprof timers timers.npz --table lanes         each lane of each block, the fastest first
-    pyprof timers timers.npz --hz 1.98e9           ticks a second, where the file does not know them
+    pyprof timers timers.npz --hz 1.98e9           ticks a second, if the file does not know them
     pyprof timers proton.chrome_trace              scopes of Triton's Proton, their times corrected
     pyprof timers FILE --chrome out.json           a timeline, one track a lane, for ui.perfetto.dev
     pyprof timers FILE --chrome out.json --into net.json    the same inside a trace of torch.profiler
 
-Durations are less the timer's own cost. removed?: half of the block's readings take at most twice as long as reading the clock;
-the compiler may have removed its work. unsupported: the clock of this device returns 0. backwards: readings were negative and
-left out; of a clock whose low 32 bits were kept, say --bits 32.
+The timer's own cost is subtracted from durations. removed?: half of the block's readings take at most twice as long as reading
+the clock, so the compiler may have removed its work. unsupported: the clock of this device returns 0. backwards: negative
+readings were left out; if the kernel kept only the low 32 bits of its clock, pass --bits 32.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="block timers (.npz), or a trace of Proton (.chrome_trace)")
     add_tables(parser, TABLES)
     parser.add_argument("--hz", metavar="N", type=float, help="ticks of the clock a second, for example 1.98e9")
-    parser.add_argument("--bits", type=int, choices=(32, 64), help="how many bits of its clock the kernel kept")
-    parser.add_argument("--kernel", metavar="NAME", help="the kernel's name, where the file lacks it")
+    parser.add_argument("--bits", type=int, choices=(32, 64), help="bits of the clock that the kernel kept")
+    parser.add_argument("--kernel", metavar="NAME", help="the kernel's name, if the file lacks it")
     parser.add_argument("--chrome", metavar="OUT", help="write a timeline as Chrome JSON instead")
     parser.add_argument(
         "--into", metavar="TRACE", help="with --chrome: add it to this trace, at the kernel's first launch there"

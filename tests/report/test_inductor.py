@@ -27,7 +27,7 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
-from pyprof.report.inductor import Busy, busy, categories, grouped, kernels
+from pyprof.report.inductor import BusyTimes, busy, categories, grouped, kernels
 from pyprof.tables.table import Fractions, Integers, printed
 from tests.conftest import ROOT
 from tests.report.compiled.test_compiled_module import module, triton
@@ -430,11 +430,11 @@ def _records(rows: list[tuple[int, int, int]], kind: int = ActivityKind.KERNEL) 
 
 def test_overlapping_kernels_keep_a_device_busy_once() -> None:
     two_streams = _records([(0, 60, 0), (30, 60, 0), (95, 5, 0)])
-    assert busy(two_streams, np.arange(3)) == Busy(total=125, union=95, wall=100)
-    assert busy(two_streams, np.array([0, 2])) == Busy(total=65, union=65, wall=100)
+    assert busy(two_streams, np.arange(3)) == BusyTimes(total=125, union=95, wall=100)
+    assert busy(two_streams, np.array([0, 2])) == BusyTimes(total=65, union=65, wall=100)
     two_devices = _records([(0, 100, 0), (0, 50, 1), (50, 50, 1)])
-    assert busy(two_devices, np.arange(3)) == Busy(total=200, union=200, wall=200)
-    assert busy(two_devices, np.arange(0)) == Busy(0, 0, 0)
+    assert busy(two_devices, np.arange(3)) == BusyTimes(total=200, union=200, wall=200)
+    assert busy(two_devices, np.arange(0)) == BusyTimes(0, 0, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.just(0)), min_size=1, max_size=12))

@@ -1,7 +1,7 @@
-"""The body of a C++ kernel that TorchInductor generated, as text -> what it does with each pointer, and how many operations.
+"""The body of a C++ kernel that TorchInductor generated, as text -> its use of each pointer, and its operations.
 
-Its statements are rewritten as Python's, for which there is a parser, and read in their order, each within the loops around it;
-main loops and their tails differ in the range that their `if` tests. Knows no sizes of buffers and no modules; nothing is run.
+Statements are rewritten as Python, for which there is a parser, and read in order, each within the loops around it; main loops
+and their tails differ in the range that their `if` tests. Knows no buffer sizes and no modules; nothing is run.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from pyprof.report.compiled.flow import Accesses, Flow, Lane, Value, product, weight_of
+from pyprof.report.compiled.flow import Accesses, Flow, IndexLane, Value, product, weight_of
 from pyprof.report.compiled.syntax import called, names_in
 
-Loops = dict[str, int | None]  # the variable of each loop, and how many values it takes (None: unknown)
+Loops = dict[str, int | None]  # variable of each loop -> number of its values (None: unknown)
 _TEMPLATE = re.compile(r"(?<=\w)\s*<(?:[^<>()]|\(\w*\))*>(?=\s*(?:[(.,>]|::|$|\w+\s*=))")
 _TO_PYTHON = tuple(
     (re.compile(pattern), new)
@@ -44,8 +44,8 @@ _LOADS = ("loadu", "from_")
 
 @dataclass
 class _Scope:
-    """A pair of braces. loops: of its header; ranges: of these and loops around, by its `if`; name, held: of a lambda, and what
-    flows into it."""
+    """A pair of braces. loops: of its header; ranges: loops limited by its `if`; name: of a lambda; held: values that flow into
+    the lambda."""
 
     loops: Loops = field(default_factory=dict)
     ranges: Loops = field(default_factory=dict)
@@ -54,14 +54,14 @@ class _Scope:
 
 
 class CppBody:
-    """accesses: of each pointer; flow: the operations, after `read` has read the body."""
+    """After `read`: accesses of each pointer, and flow with the operations."""
 
     def __init__(self, pointers: set[str]) -> None:
         self.accesses = {name: Accesses() for name in pointers}
         self.flow = Flow(lambda lanes: product(lane.length for lane in lanes))
-        self._pointers = dict(self.accesses)  # by all names that the body has for them
+        self._pointers = dict(self.accesses)  # by all their names in the body
         self._scopes: list[_Scope] = []
-        self._named: dict[str, Value] = {}  # the values of variables, and of memory by its name
+        self._named: dict[str, Value] = {}  # values of variables and of named memory
 
     def read(self, body: str) -> None:
         """Follow all statements."""
@@ -74,7 +74,7 @@ class CppBody:
                 self._named[closed.name] = Value.of(closed.held)
 
     def _follow(self, text: str) -> None:
-        """One statement; where it is not understood, neither is what it does with the pointers in it, nor what it computes."""
+        """Follow one statement. If it is not understood, its pointers and operations become unknown."""
         try:
             for statement in ast.parse(text).body:
                 self._statement(statement)
@@ -83,13 +83,13 @@ class CppBody:
             self.flow.known &= not ("tmp" in text and "=" in text) or _LAMBDA.fullmatch(text) is not None
 
     def _pass_on(self, names: Iterable[str]) -> None:
-        """Pointers among these names go where they are not followed."""
+        """Give up on the pointers among these names: they go where nothing follows them."""
         for name in self._pointers.keys() & set(names):
             self._pointers[name].known = False
 
     @property
     def _loops(self) -> Loops:
-        """The loops around a statement, within the ranges that `if` leaves."""
+        """The loops around a statement, limited by `if`."""
         return {name: length for scope in self._scopes for name, length in (scope.loops | scope.ranges).items()}
 
     def _scope(self, header: str) -> _Scope:
@@ -98,7 +98,7 @@ class CppBody:
         if (found := _FOR.search(header)) is None:
             loops = self._loops
             return _Scope(ranges={name: _length(*ends) for name, *ends in _RANGE.findall(header) if name in loops})
-        lanes = found["name"].endswith(("_inner", "_tail"))  # of a vector: they add nothing
+        lanes = found["name"].endswith(("_inner", "_tail"))  # lanes of a vector add nothing
         return _Scope({} if lanes else {found["name"]: _length(found["low"], found["high"])})
 
     def _statement(self, statement: ast.stmt) -> None:
@@ -115,7 +115,7 @@ class CppBody:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=node, attr="store"), args=[address, *_])):
                 self._write(_base(address), address, self._value(node))
             case ast.Expr(value=ast.Call(args=[source, _, address, *_]) as node) if called(node) == "transpose_mxn":
-                self._write(_base(address), address, self._load(_base(source), [source]))  # the others are leading dimensions
+                self._write(_base(address), address, self._load(_base(source), [source]))  # others: leading dimensions
             case ast.Expr(value=ast.Call(args=[address, *others]) as node) if called(node).startswith("atomic_"):
                 added = [part for part in others if any("tmp" in name for name in names_in(part))][-1:]  # after the index
                 self._write(_base(address), address, self.flow.apply(1, map(self._value, added)), reads=True)
@@ -125,9 +125,9 @@ class CppBody:
                 self._value(node)
 
     def _access(self, name: str, index: ast.expr, reads: bool, writes: bool) -> bool:
-        """Whether it is a pointer of the kernel, whose use is then recorded.
+        """Record the use of a pointer of the kernel; False for other names.
 
-        By whole loops: their tails touch what main loops leave. An index that was loaded takes at most one value a run.
+        Whole loops count: tails touch what main loops leave. A loaded index takes at most one value per run.
         """
         if name not in self._pointers:
             return False
@@ -139,7 +139,7 @@ class CppBody:
         return True
 
     def _write(self, name: str, index: ast.expr, value: Value, *, reads: bool = False) -> None:
-        """Through a pointer of the kernel it is needed; in memory of the kernel's own it waits to be read."""
+        """Write a value: through a pointer of the kernel it is needed; in the kernel's own memory it waits to be read."""
         if self._access(name, index, reads, True):
             self.flow.store(value)
         else:
@@ -149,7 +149,7 @@ class CppBody:
         self._named[name] = Value.of([value, self._named.get(name, Value())])
 
     def _load(self, name: str, index: list[ast.expr]) -> Value:
-        """It depends on the loops that its index names; from memory of the kernel's own it may depend on all of them."""
+        """A loaded value depends on the loops in its index; from the kernel's own memory it may depend on all loops."""
         if not self._access(name, index[0], True, False):
             stored = self._named.get(name, Value(data=True))
             return Value(self._lanes(self._loops), stored.data, stored.steps)
@@ -158,7 +158,7 @@ class CppBody:
         return Value(self._lanes(words | derived), True)
 
     def _value(self, node: ast.expr, target: str = "") -> Value:
-        """The value of an expression; all its operations are one step. target: the variable that it is assigned to."""
+        """The value of an expression; its operations are one step. target: the variable assigned."""
         match node:
             case ast.IfExp():
                 return self.flow.choose(self._value(node.test), map(self._value, (node.body, node.orelse)))
@@ -171,27 +171,25 @@ class CppBody:
         self._pass_on(names)
         used = [name for name in names if "tmp" in name]
         helpers = [_base(part) for part in nodes if isinstance(part, ast.Starred)] if "tmp_acc" in target else []
-        # Combining partial results after the loop is less than one operation a value.
+        # Combining partial results after the loop takes less than one operation per value.
         partial = "tmp_acc" in target and all("tmp_acc" in name for name in (*used, *(name for name, _ in loads)))
         stored = [self._named.get(name, Value()) for name in (*used, *helpers)]
         values = [*stored, *(self._load(*load) for load in loads), Value(self._lanes(names))]
-        result = self.flow.apply(0 if partial else sum(map(_weight, nodes)), map(self._here, values))
+        # On loops that have ended a value no longer depends.
+        here = [Value(self._lanes(lane.name for lane in value.lanes), value.data, value.steps) for value in values]
+        result = self.flow.apply(0 if partial else sum(map(_weight, nodes)), here)
         for name in helpers:
             self._merge(name, result)
         return result
 
-    def _lanes(self, words: Iterable[str]) -> frozenset[Lane]:
-        """Those of the words that are loops here."""
+    def _lanes(self, words: Iterable[str]) -> frozenset[IndexLane]:
+        """The words that are loops here."""
         loops = self._loops
-        return frozenset(Lane(word, word, loops[word]) for word in words if word in loops)
-
-    def _here(self, value: Value) -> Value:
-        """A value within the loops around a statement: on loops that have ended it no longer depends."""
-        return Value(self._lanes(lane.name for lane in value.lanes), value.data, value.steps)
+        return frozenset(IndexLane(word, word, loops[word]) for word in words if word in loops)
 
 
 def _chunks(body: str) -> Iterator[tuple[str, str]]:
-    """(text as Python, what ends it) of each statement or header: one of `;`, `{` and `}` outside of brackets."""
+    """(text as Python, the `;`, `{` or `}` that ends it) of each statement or header."""
     start = depth = 0
     for found in re.finditer(r"[][(){};]", body):
         if found[0] in "([":
@@ -204,7 +202,7 @@ def _chunks(body: str) -> Iterator[tuple[str, str]]:
 
 
 def _as_python(text: str) -> str:
-    """A statement or header of C++ as Python has it, without types; text that Python cannot parse where C++ has more."""
+    """A C++ statement or header as Python without types; not every result parses."""
     text = " ".join(re.sub(r"(?m)^\s*#.*$", "", text).split())
     while (shorter := _TEMPLATE.sub("", text)) != text:
         text = shorter
@@ -233,7 +231,7 @@ def _is_load(call: ast.Call) -> bool:
 
 
 def _outside_addresses(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of an expression without addresses and masks of what it loads."""
+    """The nodes of an expression, without addresses and masks of its loads."""
     yield node
     if not (isinstance(node, ast.Subscript) or (isinstance(node, ast.Call) and _is_load(node))):
         for part in ast.iter_child_nodes(node):
@@ -241,7 +239,7 @@ def _outside_addresses(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _base(node: ast.expr) -> str:
-    """The name at the beginning of an expression: the pointer of an address; empty where there is none."""
+    """The name that an expression begins with, such as the pointer of an address; "" for none."""
     match node:
         case ast.Name(id=name):
             return name
@@ -251,11 +249,11 @@ def _base(node: ast.expr) -> str:
 
 
 def _length(low: str, high: str) -> int | None:
-    """How many values from `low` to before `high`; None where these are not numbers."""
+    """Number of values from `low` up to `high`; None if these are not numbers."""
     ends = [text.strip(" ()") for text in (low, high)]
     return max(int(ends[1]) - int(ends[0]), 0) if all(map(str.isdecimal, ends)) else None
 
 
 def _index_words(index: list[ast.expr]) -> set[str]:
-    """The names in an index; the lanes of a vector count as the loop over vectors."""
+    """The names in an index; lanes of a vector count as the loop over vectors."""
     return {word.removesuffix("_inner").removesuffix("_tail") for part in index for word in names_in(part)}

@@ -1,8 +1,7 @@
-"""The statements of a generated kernel, whatever their language -> what it does with each pointer, and how many operations.
+"""The statements of a generated kernel in any language -> its use of each pointer, and its operations.
 
-An operation counts once for each distinct value of the indices that its operands depend on, with the weights of the formulas:
-+ - * / comparison, exp, log, sin and the like 1. Computing an address counts nothing, and neither does what no store needs.
-Knows no syntax.
+An operation counts once per distinct value of the indices that its operands depend on, with the weights of the formulas: 1 for
++ - * / comparison, exp, log, sin and the like. Addresses and values that no store needs count nothing. Knows no syntax.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# Functions that are more than one operation, or none: casts, copies, constructors of vectors and masks, random numbers.
+# Functions that count as several operations, or as none: casts, copies, constructors of vectors and masks, random numbers.
 _WEIGHTS = {
     "rsqrt": 2, "sigmoid": 4, "fmadd": 2, "fmsub": 2, "fnmadd": 2, "fma": 2, "welford_combine": 4, "welford_reduce": 4,
     **dict.fromkeys((
@@ -25,13 +24,13 @@ _WEIGHTS = {
 
 
 def weight_of(function: str) -> int:
-    """Operations in one call of a function of that name."""
+    """Operations in one call of this function."""
     return _WEIGHTS.get(function, 1)
 
 
-class Lane(NamedTuple):
-    """An index that a value depends on: its name, the launch dimension that it is derived from (`x` of `xindex`), and how many
-    values it takes (None: unknown)."""
+class IndexLane(NamedTuple):
+    """An index that a value depends on. runs: the launch dimension behind it (`x` of `xindex`); length: number of its values,
+    None unknown."""
 
     name: str
     runs: str
@@ -40,10 +39,10 @@ class Lane(NamedTuple):
 
 @dataclass
 class Accesses:
-    """What a kernel does with one pointer.
+    """A kernel's use of one pointer.
 
-    first_reads: the first use reads what the buffer held before; known: every use was understood; spans: the distinct indices,
-    and how many values each takes at most (None: unknown).
+    first_reads: the first use reads the old content of the buffer; known: every use was understood; spans: distinct index ->
+    most values that it takes (None unknown).
     """
 
     first_reads: bool = False
@@ -60,13 +59,13 @@ class Accesses:
 
     @property
     def most(self) -> int | None:
-        """Elements touched at most; None: no bound is known."""
+        """Upper bound of the elements touched; None if unknown."""
         spans = [span for span in self.spans.values() if span is not None]
         return sum(spans) if self.known and spans and len(spans) == len(self.spans) else None
 
 
 def product(lengths: Iterable[int | None]) -> int | None:
-    """The product of all; None where one is unknown."""
+    """The product; None if a factor is unknown."""
     count = 1
     for length in lengths:
         if length is None:
@@ -77,9 +76,9 @@ def product(lengths: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True)
 class Value:
-    """lanes: the indices that it depends on; data: whether anything loaded went into it; steps: the operations just before."""
+    """lanes: the indices that it depends on; data: whether it depends on loaded data; steps: the operations just before."""
 
-    lanes: frozenset[Lane] = frozenset()
+    lanes: frozenset[IndexLane] = frozenset()
     data: bool = False
     steps: frozenset[int] = frozenset()
 
@@ -88,24 +87,24 @@ class Value:
         """Several values combined without an operation."""
         parts = list(values)
         return Value(
-            frozenset[Lane]().union(*(part.lanes for part in parts)),
+            frozenset[IndexLane]().union(*(part.lanes for part in parts)),
             any(part.data for part in parts),
             frozenset[int]().union(*(part.steps for part in parts)),
         )
 
 
 class Flow:
-    """The operations of one kernel. known: False once something in it was not understood."""
+    """The operations of one kernel. known: False after something was not understood."""
 
-    def __init__(self, count: Callable[[frozenset[Lane]], int | None]) -> None:
-        """count: how often an operation runs that depends on these indices, None unknown."""
+    def __init__(self, count: Callable[[frozenset[IndexLane]], int | None]) -> None:
+        """count: how often an operation on these indices runs, None unknown."""
         self._count = count
         self._steps: list[tuple[int | None, frozenset[int]]] = []
         self._needed: set[int] = set()
         self.known = True
 
     def apply(self, weight: int, values: Iterable[Value]) -> Value:
-        """The result of `weight` operations on values; constants alone give a constant."""
+        """The result of `weight` operations; constants alone give a constant."""
         operands = Value.of(values)
         if not weight or not (operands.data or operands.lanes):
             return operands
@@ -114,16 +113,16 @@ class Flow:
         return Value(operands.lanes, operands.data, frozenset([len(self._steps) - 1]))
 
     def choose(self, condition: Value, values: Iterable[Value]) -> Value:
-        """One of the values by a condition; a condition on indices alone only selects where each of them holds."""
+        """One of the values by a condition. A condition on indices alone costs no operation."""
         return self.apply(1, [condition, *values]) if condition.data else Value.of(values)
 
     def store(self, value: Value) -> None:
-        """Mark what leads to this value as needed."""
+        """Mark the operations behind this value as needed."""
         self._needed |= value.steps
 
     @property
     def operations(self) -> int | None:
-        """All operations that stores need; None where that is unknown."""
+        """All operations that stores need; None if unknown."""
         total, seen, waiting = 0, set(self._needed), list(self._needed)
         while waiting:
             amount, before = self._steps[waiting.pop()]

@@ -1,8 +1,8 @@
-"""Records of a compiled program -> what each ran: its category, its graph, what it fuses, and the bytes and FLOPs of that.
+"""Records of a compiled program -> the kernel of each: category, graph, fused ops, bytes and FLOPs.
 
-Bytes of a fused kernel come from the compiled module where that is known, else from the arguments recorded with its launch
-(read and written as the kernel's own file says, where that exists), else from Inductor's own estimate `kernel_num_gb`; of all
-other kernels they are those of their op. One `Launch` for each distinct thing, and a code for each record.
+Bytes of a fused kernel come from the compiled module if it is known, else from the arguments recorded with its launch (read and
+written as the kernel's own file says, if it exists), else from Inductor's estimate `kernel_num_gb`. All other kernels have the
+bytes of their op. There is one `LaunchedKernel` per distinct kernel, and a code for each record.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _LARGEST_FILE = 4 << 20
 
 
 @dataclass(frozen=True)
-class Launch:
-    """What records ran. sites: their calls in a compiled module, in the order in which they run; bytes, flops: of one launch
-    where no module is known, None unknown; source: where the bytes come from (`module`, `arguments`, `recorded`, empty where
-    unknown); file: the definition of a fused kernel; library: not a fused kernel, bytes and FLOPs are those of the records."""
+class LaunchedKernel:
+    """The kernel of some records. sites: its calls in a compiled module, in order of execution; bytes, flops: of one launch
+    without a module, None unknown; source: of the bytes (`module`, `arguments`, `recorded`, "" unknown); file: definition of a
+    fused kernel; library: not fused, so bytes and FLOPs are those of the records."""
 
     kernel: str
     category: str
@@ -62,7 +62,7 @@ class Launch:
     library: bool = False
 
     def bytes_of(self, launches: int) -> int | None:
-        """Of so many launches; None where unknown, or where sites differ and not every run of the module was recorded whole."""
+        """Bytes of so many launches. None if unknown, or if sites differ and some run of the module is incomplete."""
         each = {site.bytes for site in self.sites} or {self.bytes}
         if None in each:
             return None
@@ -74,8 +74,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class _Run:
-    """A fused kernel where it was launched. event: the name that was recorded; stem: of the module's file, from a Python frame;
-    graph: the key in `CompiledFxGraph KEY`; both empty where unknown."""
+    """A launch of a fused kernel. event: its recorded name; stem: of the module's file, from a Python frame; graph: the key in
+    `CompiledFxGraph KEY`; both "" if unknown."""
 
     event: str
     direction: str
@@ -84,24 +84,24 @@ class _Run:
 
 
 def recorded_files(records: Records) -> list[Path]:
-    """The compiled modules in which records ran, as far as these files exist here."""
+    """The compiled modules that records ran in, if their files exist here."""
     return [path for name in _generated_files(records) if (path := Path(name)).is_file()]
 
 
 def _generated_files(records: Records) -> list[str]:
-    """The generated files in the source lines of records, each once."""
+    """Distinct generated files in the source lines of records."""
     found = (_GENERATED.fullmatch(text) for stack in records.stacks for text in stack.trace)
     return list(dict.fromkeys(match["file"] for match in found if match is not None))
 
 
-def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[Launch], Ints]:
-    """(what was run, a code into that for each record)."""
+def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[LaunchedKernel], Ints]:
+    """(distinct kernels, a code into them for each record)."""
     records, describing = frame.records, _Describing(frame, modules)
     columns = [records[name] for name in ("name", "inner", "own", "dir", "phase", "kind", "stack")]
     distinct, first, inverse = distinct_rows(*columns)
     runs = [describing.run(row) for row in first.tolist()]
     describing.match([run for run in runs if run is not None])
-    launches: dict[Launch, int] = {}
+    launches: dict[LaunchedKernel, int] = {}
     codes = [
         launches.setdefault(describing.launch(row, run), len(launches)) for row, run in zip(first.tolist(), runs, strict=True)
     ]
@@ -109,19 +109,19 @@ def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[Laun
 
 
 class _Describing:
-    """What is looked up to describe records. chosen: the module and kernel of each run; files: kernels read from own files."""
+    """Look-ups that describe records. chosen: module and kernel of each run; files: kernels read from their own files."""
 
     def __init__(self, frame: Frame, modules: Sequence[CompiledModule]) -> None:
         self.frame, self.records = frame, frame.records
         self.modules, self.named = modules, {module.path.stem: module for module in modules}
         recorded = {Path(name).stem for name in _generated_files(frame.records)}
-        # Where some of the modules have names that were recorded, a recorded module that is not among them was not given.
+        # If some given modules have recorded names, other recorded modules were not given.
         self.generated = set(self.named) | (recorded if recorded & set(self.named) else set())
         self.chosen: dict[_Run, tuple[CompiledModule, Fused] | None] = {}
         self.files: dict[str, Kernel | None] = {}
 
     def _call(self, row: int, columns: tuple[str, str] = ("inner", "own")) -> OpCall | None:
-        """The op of a record from the first of these columns that has one; an autograd function is not an op."""
+        """The op of a record, from the first of these columns that has one; autograd functions are no ops."""
         for column in columns:
             code = int(self.records[column][row])
             if code >= 0 and self.records.calls[code].module != "autograd":
@@ -129,11 +129,11 @@ class _Describing:
         return None
 
     def _direction(self, row: int) -> str:
-        """Empty where it is unknown."""
+        """forward, backward, or "" if unknown."""
         return ("forward", "backward", "")[int(self.records["dir"][row])]
 
     def run(self, row: int) -> _Run | None:
-        """Where a record's fused kernel was launched; None for other kernels."""
+        """The launch of a record's fused kernel; None for other kernels."""
         name = self.records.strings[int(self.records["name"][row])]
         call = self._call(row)
         found = _FUSED.fullmatch(name)
@@ -145,27 +145,27 @@ class _Describing:
         return _Run(found["event"] if found else name, self._direction(row), self._stem(row), graphs[-1] if graphs else "")
 
     def _stem(self, row: int) -> str:
-        """Of the file of the module that launched a record; empty where no Python frame is in one."""
+        """Stem of the generated module that launched a record, or ""."""
         code = int(self.records["stack"][row])
         lines = (_STEM.fullmatch(text) for text in reversed(self.records.stacks[code].trace)) if code >= 0 else ()
         return next((found["stem"] for found in lines if found is not None and found["stem"] in self.generated), "")
 
     def match(self, runs: list[_Run]) -> None:
-        """Find the module of each: by its file where a Python frame names it, else by having all kernels of the graph."""
+        """Find the module of each run: the file in a Python frame, else a module with all kernels of the graph."""
         of_graph: dict[tuple[str, str], set[str]] = defaultdict(set)
         for run in runs:
             of_graph[run.graph, run.direction].add(run.event)
         for run in runs:
             has = [m for m in self.modules if run.event in m.kernels]
-            same = [m for m in has if (m.path.stem == run.stem if run.stem else _fits(m, run.direction))]
+            same = [m for m in has if (m.path.stem == run.stem if run.stem else m.fits(run.direction))]
             if run.graph and len(same) > 1:
                 events = of_graph[run.graph, run.direction]
                 same = [m for m in same if events <= set(m.kernels)] or same
             alike = {tuple(m.kernels[run.event].sites) for m in same}
             self.chosen[run] = (same[0], same[0].kernels[run.event]) if len(alike) == 1 else None
 
-    def launch(self, row: int, run: _Run | None) -> Launch:
-        """What a record ran."""
+    def launch(self, row: int, run: _Run | None) -> LaunchedKernel:
+        """The kernel of a record."""
         call = self._call(row)
         if run is None:
             return self._library(row)
@@ -182,35 +182,35 @@ class _Describing:
             moved, source = round(estimate * 1e9), "recorded"
         calls = tuple(fused.sites) if fused else ()
         sites = calls if all(site.bytes is not None for site in calls) else ()
-        flop = amount(facts.get("kernel_flop")) or None  # 0 where Inductor did not count them
+        flop = amount(facts.get("kernel_flop")) or None  # 0 if Inductor did not count them
         if flop is None and kernel is not None:
             flop = kernel.operations if kernel.flop is None else kernel.flop
         nodes = tuple(dict.fromkeys(node for site in calls for node in site.nodes or site.atens))
         plain = run.event[run.event.index(found["name"]) :] if (found := _FUSED.fullmatch(run.event)) else run.event
-        return Launch(
+        return LaunchedKernel(
             plain, _category(plain, kernel), _graph(module, run.direction), sites, moved, None if flop is None else round(flop),
             "module" if sites else source, nodes or _nodes_of_name(plain), str(module.path) if module else path,
         )  # fmt: skip
 
     def _own_file(self, path: str) -> Kernel | None:
-        """The kernel in a file of its own, where that exists here."""
+        """The kernel in its own file, if that exists here."""
         if path and path not in self.files:
             file = Path(path)
             here = file.suffix == ".py" and file.is_file() and file.stat().st_size <= _LARGEST_FILE
             self.files[path] = triton_kernel(file.read_text(encoding="utf-8", errors="replace")) if here else None
         return self.files.get(path)
 
-    def _library(self, row: int) -> Launch:
-        """By the kernel's short name; on a CPU, where a record may be part of an op, by the op's."""
+    def _library(self, row: int) -> LaunchedKernel:
+        """A kernel that is not fused, under its short name; on a CPU under the name of its op."""
         call = self._call(row, ("own", "inner"))
         name = self.records.strings[int(self.records["name"][row])]
         on_cpu = self.records["kind"][row] == ActivityKind.CPU
         shown = call.name if on_cpu and call is not None else short_name(name).strip()
         graph = _graph(self.named.get(self._stem(row)), self._direction(row))
-        return Launch(shown, self._library_category(row, call), graph, library=True)
+        return LaunchedKernel(shown, self._library_category(row, call), graph, library=True)
 
     def _library_category(self, row: int, call: OpCall | None) -> str:
-        """By the kind of the kernel, on a CPU by the op."""
+        """The category by the kind of kernel, on a CPU by the op."""
         records, costs = self.records, self.frame.costs
         if records["kind"][row] in (ActivityKind.MEMCPY, ActivityKind.MEMSET):
             return "memcpy"
@@ -231,16 +231,12 @@ class _Describing:
 
 
 def _graph(module: CompiledModule | None, direction: str) -> str:
-    """The name of a compiled graph; outside of one the direction, `na` where that is unknown."""
+    """The name of a compiled graph; outside of one the direction, `na` if unknown."""
     return f"{module.graph}_{module.direction}" if module is not None and module.direction else direction or "na"
 
 
-def _fits(module: CompiledModule, direction: str) -> bool:
-    return not direction or module.direction in ("", direction) or (module.direction == "inference" and direction == "forward")
-
-
 def _from_arguments(call: OpCall | None, kernel: Kernel | None) -> tuple[int | None, str]:
-    """Bytes by the arguments recorded with a launch: each buffer once, or read and written as the kernel's source does."""
+    """Bytes by recorded arguments: each buffer once, or read and written as the kernel's source does."""
     if call is None or not call.described or not call.tensors:
         return None, ""
     total = 0
@@ -273,7 +269,7 @@ _ATEN = frozenset(name.partition("::")[2] for name in formulas.names() if name.s
 
 
 def _nodes_of_name(kernel: str) -> tuple[str, ...]:
-    """The ops in a kernel's name, which joins them with `_`: the longest known name at each place."""
+    """The ops in a kernel's name, joined there by `_`: the longest known op at each place."""
     if "_fused" not in kernel:
         return ()
     words = _NUMBER.sub("", re.sub(r"^(?:cpp|triton_[a-z]{3})_fused", "", kernel)).removeprefix("_").split("_")

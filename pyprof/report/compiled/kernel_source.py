@@ -1,4 +1,4 @@
-"""The source of one kernel that TorchInductor generated (C++ or Triton) -> what it does with each of its arguments.
+"""The source of a kernel that TorchInductor generated (C++ or Triton) -> its use of each argument.
 
 Read as text or as a syntax tree, never run. Knows no buffers and their sizes, no modules and no captures.
 """
@@ -20,13 +20,14 @@ _HEURISTICS = {
     "pointwise": "pointwise", "reduction": "reduction", "persistent_reduction": "persistent reduction", "template": "template",
     "foreach": "foreach", "split_scan": "split scan", "cooperative_reduction": "reduction", "user_autotune": "user Triton",
 }  # fmt: skip
+_FACTS = ("signature", "mutated_arg_names", "kernel_name", "kernel_num_gb", "kernel_flop")  # in the decorator of a kernel
 _NO_AMOUNT = 1e30
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """One tensor argument. itemsize: bytes of an element, None unknown; reads: what the buffer held before is read; most:
-    elements touched at most, None: no bound is known."""
+    """One tensor argument. itemsize: bytes of an element, None unknown; reads: the old content is read; most: upper bound of
+    the elements touched, None unknown."""
 
     itemsize: int | None
     reads: bool
@@ -36,8 +37,8 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Kernel:
-    """arguments: in the order of a call, None for scalars; category: by its heuristic, empty unknown; names: under which it is
-    recorded; num_gb, flop: Inductor's own estimates, None where it made none; operations: counted here, None unknown."""
+    """arguments: in call order, None for scalars; category: from its heuristic, "" unknown; names: its recorded names; num_gb,
+    flop: Inductor's estimates or None; operations: counted here, None unknown."""
 
     arguments: tuple[Pointer | None, ...]
     category: str = ""
@@ -48,7 +49,7 @@ class Kernel:
 
 
 def amount(value: object) -> float | None:
-    """A number that can be an amount of bytes or operations, None for other values."""
+    """A value as an amount of bytes or operations, None if it is none."""
     try:
         number = float(value if isinstance(value, (int, float)) else str(value))
     except (ValueError, OverflowError):
@@ -75,7 +76,7 @@ def cpp_kernel(types: Sequence[str], source: str) -> Kernel:
 
 
 def _itemsize(kind: str) -> int | None:
-    """Bytes of an element of a C++ or Triton type; None where it is unknown."""
+    """Bytes of an element of a C++ or Triton type; None if unknown."""
     if kind == "i1" or kind.startswith("fp8"):
         return 1
     found = lookup(kind.removesuffix("_t"))
@@ -92,7 +93,7 @@ def _cpp_pointer(kind: str, name: str, seen: Accesses | None) -> Pointer | None:
 
 
 def triton_kernel(source: str, name: str = "") -> Kernel | None:
-    """A kernel passed to `async_compile.triton`, or a kernel's own file; None where the text is not Python or has no kernel."""
+    """A kernel from `async_compile.triton` or its own file; None if the text is not Python or has no kernel."""
     try:
         return _triton_kernel(parsed(source), name)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -107,7 +108,8 @@ def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
         return None
     category, facts = _HEURISTICS[called(heuristic)], dict[str, object]()
     for node in (part for part in ast.walk(heuristic) if isinstance(part, ast.Dict)):
-        facts |= _facts(node)
+        named = [(literal(key), literal(value)) for key, value in zip(node.keys, node.values, strict=True)]
+        facts |= {str(name): value for name, value in named if name in _FACTS and value is not None}
     parameters = [argument.arg for argument in found.args.args]
     given = facts.get("signature")
     kinds = given if isinstance(given, dict) else {}
@@ -122,20 +124,13 @@ def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
         if kind != "constexpr"
     )
     names = frozenset({name, found.name, str(facts.get("kernel_name") or "")} - {"", "triton_"})  # once all had that name
-    flop = amount(facts.get("kernel_flop")) or None  # 0 where Inductor did not count them
+    flop = amount(facts.get("kernel_flop")) or None  # 0 if Inductor did not count them
     operations = reader.flow.operations if category not in ("", "template", "user Triton") else None
     return Kernel(arguments, category, names, amount(facts.get("kernel_num_gb")), flop, operations)
 
 
-def _facts(node: ast.Dict) -> dict[str, object]:
-    """What a dictionary in a decorator says about the kernel."""
-    wanted = ("signature", "mutated_arg_names", "kernel_name", "kernel_num_gb", "kernel_flop")
-    found = {str(name): literal(v) for k, v in zip(node.keys, node.values, strict=True) if (name := literal(k)) in wanted}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def _triton_pointer(name: str, kind: str, seen: Accesses | None, mutated: bool) -> Pointer | None:
-    """By what the body does with it; where the body passes it on, by its name, in which Inductor says what it is for."""
+    """An argument, by its use in the body; if the body passes it on, by Inductor's naming."""
     if not kind.startswith("*"):
         return None
     size = _itemsize(kind.lstrip("*"))

@@ -1,8 +1,8 @@
-"""A Python module that TorchInductor generated -> what each call of a fused kernel in it reads and writes, in bytes.
+"""A Python module that TorchInductor generated -> bytes that each call of a fused kernel in it reads and writes.
 
-The module is read as a syntax tree and never run. Sizes come from the allocations, views and checks in its `call`; the type and
-direction of each pointer, and how far its indices go, from the kernel's own source. Sizes that are symbols (dynamic shapes)
-leave bytes unknown. Knows no captures and no records.
+The module is read as a syntax tree and never run. Sizes come from the allocations, views and checks in its `call`; type,
+direction and reach of each pointer from the kernel's own source. Symbolic sizes (dynamic shapes) leave bytes unknown. Knows no
+captures and no records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BETWEEN = re.compile(r"\s*(?:#.*|\w+ = get_\w*stream\(.*|\w+numel = .*)?")
 
 @dataclass(frozen=True)
 class Site:
-    """One call of a fused kernel: the bytes that it reads and writes (None: unknown), the source nodes and ATen ops in it."""
+    """One call of a fused kernel: bytes read and written (None unknown), its source nodes and ATen ops."""
 
     read_bytes: int | None
     written_bytes: int | None
@@ -44,7 +44,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Fused:
-    """A kernel of a module and its calls, in the order of the text, which is that of execution."""
+    """A kernel of a module and its calls, in order of execution."""
 
     name: str
     kernel: Kernel
@@ -53,23 +53,27 @@ class Fused:
 
 @dataclass(frozen=True)
 class CompiledModule:
-    """One module. graph: its number from AOTAutograd; direction: forward, backward, inference, or empty where unknown; kernels:
-    under each name by which one is recorded."""
+    """One module. graph: its number from AOTAutograd; direction: forward, backward, inference, "" unknown; kernels: under each
+    of their recorded names."""
 
     path: Path
     graph: str
     direction: str
     kernels: dict[str, Fused]
 
+    def fits(self, direction: str) -> bool:
+        """Whether a kernel that ran in this direction ("" unknown) can be one of it: an inference graph runs forward."""
+        return not direction or self.direction in ("", direction) or (self.direction, direction) == ("inference", "forward")
+
     @property
     def fused(self) -> list[Fused]:
-        """Its kernels, each once, in the order of their definitions."""
+        """Its distinct kernels in order of definition."""
         return list({id(fused): fused for fused in self.kernels.values()}.values())
 
 
 @dataclass(eq=False)
 class _Storage:
-    """Memory. ready: something may have been written to it before; elements: how many fit, None unknown."""
+    """Memory. ready: it may already hold data; elements: capacity, None unknown."""
 
     ready: bool
     elements: int | None = None
@@ -83,9 +87,9 @@ class _View:
 
 
 def _moved(views: list[tuple[_View, Pointer]]) -> int | None:
-    """Bytes that one kernel reads, or writes; None where some size is unknown.
+    """Bytes that one kernel reads, or writes; None if a size is unknown.
 
-    Every part of a storage counts once, as far as the kernel's indices go, all parts together not more than the storage holds.
+    Every part of a storage counts once, up to the reach of the kernel's indices; all parts together at most the storage's size.
     """
     parts: dict[_Storage, dict[object, int]] = defaultdict(dict)
     capacity: dict[_Storage, int | None] = {}
@@ -103,7 +107,7 @@ def _moved(views: list[tuple[_View, Pointer]]) -> int | None:
 
 
 def find_modules(paths: list[Path]) -> list[Path]:
-    """The generated modules among files, and within folders such as Inductor's cache. Raises InputError where there is none."""
+    """The generated modules among files and in folders such as Inductor's cache. Raises InputError if there is none."""
     found: list[Path] = []
     for path in paths:
         inside = sorted(path.rglob("*.py")) if path.is_dir() else [path]
@@ -117,7 +121,7 @@ def find_modules(paths: list[Path]) -> list[Path]:
 
 
 def read_module(path: Path) -> CompiledModule:
-    """Read one module. Raises InputError where the file is not Python."""
+    """Read one module. Raises InputError if the file is not Python."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         reader = _ModuleReader(text)
@@ -141,7 +145,7 @@ class _ModuleReader:
         self.views: dict[str, _View] = {}
 
     def read(self, tree: ast.Module) -> None:
-        """First all definitions, then the bodies that use them."""
+        """Read all definitions, then the bodies that use them."""
         for node in ast.walk(tree):
             match node:
                 case ast.Assign(targets=[ast.Name(id=name), *_], value=ast.Call(args=[first, second, *_]) as call):
@@ -179,7 +183,7 @@ class _ModuleReader:
                     self._call(call)
 
     def _value(self, node: ast.expr) -> _View | None:
-        """The view that an expression makes; None where it is not a known tensor."""
+        """The view that an expression makes; None if it is not a known tensor."""
         if isinstance(node, ast.Name):
             return self.views.get(node.id)
         if not isinstance(node, ast.Call):
@@ -212,7 +216,7 @@ class _ModuleReader:
         if function.startswith(_NO_KERNEL):
             return
         for argument in [*node.args, *(k.value for k in node.keywords if k.arg == "out")]:
-            if (view := self._value(argument)) is not None:  # a library function may write to whatever is passed to it
+            if (view := self._value(argument)) is not None:  # a library function may write to its arguments
                 view.storage.ready = True
 
     def _site(self, kernel: str, node: ast.Call) -> Site:
@@ -240,7 +244,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _elements(size: ast.expr, stride: ast.expr | None) -> int | None:
-    """Elements that a tensor of that size and stride (None: dense) stores; None where either contains a symbol."""
+    """Elements stored by a tensor of this size and stride (None: dense); None if either has a symbol."""
     sizes, strides = _ints(size), _ints(stride)
     if sizes is None or stride is None:
         return None if sizes is None else math.prod(sizes)
@@ -250,6 +254,6 @@ def _elements(size: ast.expr, stride: ast.expr | None) -> int | None:
 
 
 def _ints(node: ast.expr | None) -> tuple[int, ...] | None:
-    """The numbers of a tuple of whole numbers; None for other expressions."""
+    """A tuple of whole numbers; None for other expressions."""
     values = literal(node)
     return values if isinstance(values, tuple) and all(isinstance(value, int) for value in values) else None

@@ -1,4 +1,4 @@
-"""Syntax trees of generated sources -> names and values in them. Nothing is run."""
+"""Syntax trees of generated sources -> the names and values in them. Nothing is run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def parsed(text: str) -> ast.Module:
 
 
 def dotted(node: ast.expr) -> str:
-    """`a.b.c` of an expression, empty for others."""
+    """`a.b.c` of such an expression, "" for others."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def called(call: ast.Call) -> str:
-    """`exp` of `tl.exp(...)` and `exp(...)`, empty for other expressions."""
+    """`exp` of `tl.exp(...)` and `exp(...)`, "" for other expressions."""
     return dotted(call.func).rpartition(".")[2]
 
 

@@ -1,7 +1,7 @@
-"""The body of a Triton kernel, as a syntax tree -> what it does with each pointer, how far each index goes, its operations.
+"""The body of a Triton kernel, as a syntax tree -> its use of each pointer, the reach of each index, its operations.
 
-`x0 = xindex % 768` takes 768 values, `xindex` as many as `xnumel`. Operations are known only where Inductor named the indices
-(`xindex`, `r0_index`) and no matrix product is in the body. Knows no buffers and no modules; nothing is run.
+`x0 = xindex % 768` takes 768 values, `xindex` as many as `xnumel`. Operations are known only if Inductor named the indices
+(`xindex`, `r0_index`) and the body has no matrix product. Knows no buffers and no modules; nothing is run.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import ast
 import re
 from collections import defaultdict
 
-from pyprof.report.compiled.flow import Accesses, Flow, Lane, Value, product, weight_of
+from pyprof.report.compiled.flow import Accesses, Flow, IndexLane, Value, product, weight_of
 from pyprof.report.compiled.syntax import called, names_in
 
 _INDEX = re.compile(r"(?P<prefix>[a-z]\d*_?)index")
 _REDUCTIONS = frozenset("sum max2 min2 any prod xor_sum max_with_index min_with_index welford".split())
 _SAME = frozenset("to broadcast_to broadcast reshape trans expand_dims".split())
 _NOTHING = frozenset("full zeros arange program_id device_assert debug_barrier num_programs".split())
-_DEEPEST = 64  # of names that refer to names, and of nested indices
+_DEEPEST = 64  # chain of names, and nesting of indices
 
 
 class TritonBody:
-    """accesses: of each pointer; flow: the operations, after `block` has read the statements."""
+    """After `block`: accesses of each pointer, and flow with the operations."""
 
     def __init__(self, pointers: set[str], parameters: list[str]) -> None:
         self.accesses = {name: Accesses() for name in pointers}
@@ -31,36 +31,26 @@ class TritonBody:
         self._numels = {name for name in parameters if name.endswith("numel")}  # sizes of the launch's dimensions
 
     def block(self, body: list[ast.stmt]) -> None:
-        """Read statements in the order of the text."""
+        """Read statements in order."""
         for statement in body:
             values = [self._value(part) for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)]
             if isinstance(statement, ast.Assign):
                 self._values |= dict.fromkeys(names_in(statement.targets[0]), values[-1])
                 if isinstance(statement.targets[0], ast.Name):
-                    self._assigned(statement.targets[0].id, statement.value)
+                    name = statement.targets[0].id
+                    self._expressions[name] = statement.value
+                    self._numels |= {name} if name.endswith("numel") and isinstance(statement.value, ast.Constant) else set()
             elif isinstance(statement, (ast.For, ast.If, ast.While, ast.With)):
                 self.block(statement.body)
                 self.block(getattr(statement, "orelse", []))
 
-    def _assigned(self, name: str, value: ast.expr) -> None:
-        self._expressions[name] = value
-        if name.endswith("numel") and isinstance(value, ast.Constant):
-            self._numels.add(name)
-
-    def _span(self, index: Value) -> int | None:
-        """How many values an index takes at most; an index that was loaded takes at most one for each run."""
-        if index.data:
-            return product(self._numel(name.removesuffix("numel")) for name in self._numels)
-        bound = product(self._numel(prefix) for prefix in {lane.runs for lane in index.lanes})
-        return _least(product(lane.length for lane in index.lanes), bound)
-
     def _numel(self, prefix: str) -> int | None:
-        """How many runs `xindex` and the like have; None where that is not a constant."""
+        """Number of runs of `xindex` and the like; None if it is not a constant."""
         value = self._resolved(ast.Name(f"{prefix}numel"))
         return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
 
     def _resolved(self, node: ast.expr) -> ast.expr:
-        """The expression that a name was assigned, so that two names of one thing are one."""
+        """The expression assigned to a name, so two names of one thing count as one."""
         for _ in range(_DEEPEST):
             if not isinstance(node, ast.Name) or node.id not in self._expressions or _INDEX.fullmatch(node.id):
                 break
@@ -68,7 +58,7 @@ class TritonBody:
         return node
 
     def _extent(self, node: ast.expr, depth: int = 0) -> tuple[str, int | None] | None:
-        """(prefix of the index, how many values it takes) of `xindex`, `xindex % 10`, `(xindex // 10) % 4`; else None."""
+        """(prefix, number of values) of `xindex`, `xindex % 10`, `(xindex // 10) % 4`; else None."""
         node = self._resolved(node)
         if isinstance(node, ast.Name):
             found = _INDEX.fullmatch(node.id)
@@ -85,8 +75,8 @@ class TritonBody:
             return prefix, _least(divisor, length)
         return prefix, None if length is None else -(-length // divisor)
 
-    def _runs(self, lanes: frozenset[Lane]) -> int | None:
-        """How often something runs: not more often than the kernel has runs, however its indices overlap."""
+    def _runs(self, lanes: frozenset[IndexLane]) -> int | None:
+        """How often an operation on these indices runs: at most once per run of the kernel, even if indices overlap."""
         lengths: dict[str, list[int | None]] = defaultdict(list)
         for lane in lanes:
             lengths[lane.runs].append(lane.length)
@@ -94,7 +84,7 @@ class TritonBody:
 
     def _value(self, node: ast.expr) -> Value:
         if (extent := self._extent(node)) is not None:
-            return Value(frozenset([Lane(ast.dump(self._resolved(node)), *extent)]))
+            return Value(frozenset([IndexLane(ast.dump(self._resolved(node)), *extent)]))
         if isinstance(node, ast.Name):
             if node.id in self.accesses:
                 self.accesses[node.id].known = False  # passed on, or under another name
@@ -117,8 +107,10 @@ class TritonBody:
         if name in _SAME:
             return self._value(arguments[0]) if arguments else Value()
         self.flow.known &= name not in ("dot", "dot_scaled")
-        if name in _REDUCTIONS:
-            return self._reduced(name, arguments)
+        if name in _REDUCTIONS:  # combining partial results of a loop counts nothing
+            partial = any(isinstance(part, ast.Name) and part.id.startswith("_tmp") for part in arguments) or name == "welford"
+            result = self.flow.apply(0 if partial else 1, map(self._value, arguments))
+            return Value(frozenset(lane for lane in result.lanes if not lane.runs.startswith("r")), result.data, result.steps)
         values = [self._value(argument) for argument in (arguments[:1] if name == "welford_reduce" else arguments)]
         if name == "where" and values:
             return self.flow.choose(values[0], values[1:])
@@ -129,7 +121,13 @@ class TritonBody:
         match address:
             case ast.BinOp(left=ast.Name(id=name), op=ast.Add(), right=index) if name in self.accesses:
                 place = self._value(index)
-                self.accesses[name].note(function != "store", function != "load", ast.dump(index), self._span(place))
+                span = _least(
+                    product(lane.length for lane in place.lanes),
+                    product(self._numel(prefix) for prefix in {lane.runs for lane in place.lanes}),
+                )
+                if place.data:  # a loaded index takes at most one value per run
+                    span = product(self._numel(numel.removesuffix("numel")) for numel in self._numels)
+                self.accesses[name].note(function != "store", function != "load", ast.dump(index), span)
             case _:
                 place = self._value(address)
         if function != "load" and others:
@@ -137,20 +135,14 @@ class TritonBody:
         return Value(place.lanes, True)
 
     def _object(self, function: ast.expr) -> list[ast.expr]:
-        """The value whose method is called (`tmp0.to`), not the module that a function is from (`tl.exp`)."""
+        """The value whose method is called (`tmp0.to`); empty for functions of modules (`tl.exp`)."""
         if not isinstance(function, ast.Attribute):
             return []
         of = function.value
         is_value = of.id in self._values if isinstance(of, ast.Name) else not isinstance(of, ast.Attribute)
         return [of] if is_value else []
 
-    def _reduced(self, name: str, arguments: list[ast.expr]) -> Value:
-        """Over the elements of the reduction; partial results of a loop are only combined here, which counts nothing."""
-        partial = any(isinstance(part, ast.Name) and part.id.startswith("_tmp") for part in arguments) or name == "welford"
-        result = self.flow.apply(0 if partial else 1, map(self._value, arguments))
-        return Value(frozenset(lane for lane in result.lanes if not lane.runs.startswith("r")), result.data, result.steps)
-
 
 def _least(one: int | None, other: int | None) -> int | None:
-    """The smaller of what is known."""
+    """The smaller known number."""
     return other if one is None else one if other is None else min(one, other)

@@ -1,4 +1,4 @@
-"""Captures kept under names in a folder, to compare later ones with. A capture is kept whole, as it was recorded."""
+"""Captures -> baselines: copies under names in a folder, to compare later captures with."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
 def save(capture: Path, name: str, folder: Path) -> Path:
-    """Copy a capture into the folder, in place of one that was kept under the name; returns the copy's path.
+    """Copy a capture into the folder, replacing an earlier one of this name; returns the copy's path.
 
-    Raises UsageError for a name that is none, InputError where it cannot be written, is a folder, or is not whole
-    without a log beside it.
+    Raises UsageError for a bad name, InputError if the capture is a folder, needs a log beside it, or cannot be written.
     """
     _check(name)
     if not capture.is_file():
@@ -38,7 +37,7 @@ def save(capture: Path, name: str, folder: Path) -> Path:
 
 
 def find(name: str, folder: Path) -> Path:
-    """The capture that was kept under a name. Raises UsageError for a name that is none, InputError where nothing was kept."""
+    """The capture kept under a name. Raises UsageError for a bad name, InputError if there is no capture of that name."""
     _check(name)
     kept = _kept(name, folder)
     if not kept:

@@ -1,8 +1,8 @@
-"""Compare two captures of a program: what became faster or slower beyond noise, what was added, what was removed.
+"""Compare two captures of a program: what became faster or slower beyond noise, what was added or removed.
 
     pyprof diff BEFORE AFTER
     pyprof diff --save main AFTER             keep a capture under a name
-    pyprof diff --baseline main AFTER         compare with it
+    pyprof diff --baseline main AFTER         compare with that capture
     pyprof diff BEFORE AFTER --fail-over 5%   exit code 3 if the step's median grew by more than that, beyond noise
 
 BEFORE and AFTER are captures or records of them, or two folders with a capture for each rank.
@@ -22,14 +22,13 @@ from pyprof.loading import load_with_trace
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.prof.frame import Frame
 from pyprof.report.diff import baselines, document
-from pyprof.report.diff.compare import Comparison
-from pyprof.report.diff.job import RankComparison, compare_ranks, lone_ranks
+from pyprof.report.diff.compare import Comparison, RankComparison, compare_ranks, lone_ranks
 from pyprof.report.time.overview import Overview
 from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, require_table, selected
 from pyprof.visible import tell
 
-FAILED = 3  # exit code: the gate of --fail-over did not hold
+FAILED = 3  # exit code: slower than --fail-over allows
 TABLES = {"where": document.where_table}
 
 
@@ -37,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof diff`."""
     parser.add_argument("file", metavar="FILE", nargs="+", help="BEFORE and AFTER; AFTER alone with --baseline or --save")
     parser.add_argument("--fail-over", metavar="P%", help="exit code 3 if a step's median time grew by more, beyond noise")
-    parser.add_argument("--baseline", metavar="NAME", help="BEFORE is the capture that was kept under this name")
+    parser.add_argument("--baseline", metavar="NAME", help="take the capture kept under this name as BEFORE")
     parser.add_argument("--save", metavar="NAME", help="keep AFTER under this name")
     parser.add_argument(
         "--baselines", metavar="DIR", default=baselines.FOLDER, help=f"where they are kept ({baselines.FOLDER})"
     )
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_window(parser)
     add_whole(parser)
     add_graphs(parser)
@@ -51,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, compare, print. Returns the exit code."""
-    limit = _share(options.fail_over) if options.fail_over is not None else None
+    limit: float | None = None
+    if options.fail_over is not None:
+        match = re.fullmatch(r"(\d+(?:\.\d*)?) ?%?", options.fail_over.strip())
+        if match is None:
+            raise UsageError(f"--fail-over takes a percentage, not {options.fail_over!r}", "for example --fail-over 5%")
+        limit = float(match[1]) / 100
     files = _files(options)
     if options.format != "json":
         require_table(options, TABLES)
@@ -69,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> list[str]:
-    """BEFORE and AFTER, or what is to be kept alone."""
+    """BEFORE and AFTER, or only the capture to keep."""
     given: list[str] = options.file
     if options.baseline is not None:
         if len(given) != 1:
@@ -78,13 +82,6 @@ def _files(options: argparse.Namespace) -> list[str]:
     if len(given) > 2 or (len(given) == 1 and options.save is None):
         raise UsageError(f"two captures are compared, not {len(given)}", "pyprof diff BEFORE AFTER")
     return given
-
-
-def _share(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d*)?) ?%?", text.strip())
-    if match is None:
-        raise UsageError(f"--fail-over takes a percentage, not {text!r}", "for example --fail-over 5%")
-    return float(match[1]) / 100
 
 
 def _overview(name: str, options: argparse.Namespace) -> Overview:
@@ -112,13 +109,13 @@ def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> 
 
 
 def _compare_jobs(files: list[str], limit: float | None, options: argparse.Namespace) -> int:
-    """Rank by rank; the gate is that of the rank which changed most."""
+    """Compare rank by rank. The exit code is the worst of all ranks."""
     for lone, name in zip(lone_ranks(files[0], files[1]), files, strict=True):
         if lone:
-            tell(f"note: only {name} has {len(lone)} of the ranks, which are left out")
+            tell(f"note: {len(lone)} ranks are only in {name} and are left out")
     sums, codes = [], [0]
 
-    def kept() -> Iterator[RankComparison]:
+    def compared() -> Iterator[RankComparison]:
         for one in compare_ranks(files[0], files[1], lambda name: _overview(name, options)):
             sums.append(document.rank_sums(one))
             if limit is not None:
@@ -126,9 +123,9 @@ def _compare_jobs(files: list[str], limit: float | None, options: argparse.Names
             yield one
 
     if options.format == "json":
-        _write_text(document.job_json(kept(), files), options)
+        _write_text(document.job_json(compared(), files), options)
     else:
-        for _ in kept():  # one after another: two captures are held at a time
+        for _ in compared():  # one after another: only two captures are in memory
             pass
         write(document.ranks_table(sums)._replace(title=f"{files[0]} -> {files[1]}, rank by rank"), options)
     return max(codes)
@@ -145,7 +142,7 @@ def _write_text(text: str, options: argparse.Namespace) -> None:
 
 
 def _gate(found: Comparison, limit: float, of: str = "") -> int:
-    """The exit code of --fail-over, with a line that says why."""
+    """The exit code of --fail-over; tells why."""
     step = found.step
     before, after = (found.before_ns, found.after_ns) if step is None else (step.before_ns, step.after_ns)
     if not before:
@@ -157,5 +154,5 @@ def _gate(found: Comparison, limit: float, of: str = "") -> int:
     known = "" if judged else "; without several steps in both captures it cannot be told from noise"
     noise = ", within noise" if judged and step is not None and not step.beyond_noise else ""
     verdict = "failed" if failed else "passed"
-    tell(f"{of}{verdict}: {what} changed by {share:+.1%}{noise}, of which {limit:.1%} is allowed{known}")
+    tell(f"{of}{verdict}: {what} changed by {share:+.1%}{noise}; {limit:.1%} is allowed{known}")
     return FAILED if failed else 0

@@ -1,33 +1,49 @@
-"""Two captures -> what changed between them: every op that is in both, what was added, what was removed, and if that says much.
+"""Two captures, or two folders of ranks -> what changed: ops of both, added and removed ones, and whether that says much.
 
-Times are sums of kernel time of whole captures, so that changes and additions less removals are their difference to the
-nanosecond. Whether a change is more than noise is judged from steps, and without several of them not at all.
+Occurrences are matched in passes: first those with equal op, layer, shape, direction and number; then in order those with equal
+op, shape and direction (renamed layers), with equal op and layer (another batch size), and with equal op if both captures have
+equally many left. The remaining ones were added or removed.
+
+Times are sums of kernel time of whole captures: changes plus additions less removals are exactly their difference. It takes
+repeated steps to tell a change from noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Bools, Floats, Ints
-from pyprof.report.diff.match import EXACT, RESHAPED, match
+from pyprof.errors import InputError
+from pyprof.parse.records.dataset import named_rank
 from pyprof.report.diff.noise import LEAST_STEPS, Differences, differences
 from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
+from pyprof.report.ranks.units import files_of
 from pyprof.report.time.overview import Overview
 
-_ALIKE = 0.5  # of the time of either capture: with less of it in ops of both they are two programs
+_ALIKE = 0.5  # of each capture's time: if less is in common ops, these are two programs
 _LONGEST = 40  # characters of a kernel's name in a sentence
-_AMOUNT = 0.1  # by how much the executions of the same ops may differ before one capture is called cut off
+_AMOUNT = 0.1  # how much executions of the same ops may differ before one capture counts as cut off
+EXACT, RENAMED, RESHAPED, MOVED = range(4)  # how two occurrences were matched
+_Name = Callable[[OpKey, int], Hashable]
+_PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both must have equally many left
+    (lambda key, nth: (key, nth), False),
+    (lambda key, _: (key.op, key.shape, key.direction), False),
+    (lambda key, _: (key.op, key.layer, key.direction), False),
+    (lambda key, _: (key.op, key.direction), True),
+)
 
 
 @dataclass(frozen=True)
 class Side:
-    """What one capture has of an op in all its executions. flops, bytes: None unknown; kernel, math, tc: empty unknown."""
+    """All executions of an op in one capture. flops, bytes: None unknown; kernel, math, tc: "" unknown."""
 
     key: OpKey
     time_ns: int
@@ -42,7 +58,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Change:
-    """An op of both captures. verdict: same, noise, faster, slower, None without enough steps; what: else changed of it."""
+    """An op of both captures. verdict: same, noise, faster, slower, None without enough steps; what: other changes."""
 
     before: Side
     after: Side
@@ -51,13 +67,13 @@ class Change:
 
     @property
     def change_ns(self) -> int:
-        """The time that it takes more."""
+        """Extra time of the second capture."""
         return self.after.time_ns - self.before.time_ns
 
 
 @dataclass(frozen=True)
 class StepChange:
-    """Medians of the steps' times, in ns, and the interval of their difference; low and high None without enough steps."""
+    """Median step times in ns and the interval of their difference; low and high are None without enough steps."""
 
     before_ns: float
     after_ns: float
@@ -72,12 +88,12 @@ class StepChange:
 
 
 class Comparison:
-    """What changed from one capture to another."""
+    """The changes from one capture to another."""
 
     def __init__(self, before: Overview, after: Overview) -> None:
         self.overviews = before, after
         self.sides = occurrences(before), occurrences(after)
-        self._partner, self._how = match(*self.sides)
+        self._partner, self._how = _match(*self.sides)
 
     @property
     def before_ns(self) -> int:
@@ -91,14 +107,14 @@ class Comparison:
 
     @property
     def matched(self) -> int:
-        """How many executions of ops have a partner."""
+        """Number of matched executions of ops."""
         rows = self._rows[self._has_op(0, self._rows)]
         before, after = self.sides
         return int(np.minimum(before.instances[rows], after.instances[self._partner[rows]]).sum())
 
     @cached_property
     def _rows(self) -> Ints:
-        """The occurrences before that have a partner."""
+        """Matched occurrences of the first capture."""
         return np.flatnonzero(self._partner >= 0)
 
     def _has_op(self, side: int, rows: Ints) -> Bools:
@@ -107,7 +123,7 @@ class Comparison:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Every op of both, the largest change first."""
+        """Every op of both captures, the largest change first."""
         before, after = self.sides
         rows = self._rows
         (keys, other_keys), _, group = distinct_rows(before.key[rows], after.key[self._partner[rows]])
@@ -142,7 +158,7 @@ class Comparison:
 
     @cached_property
     def step(self) -> StepChange | None:
-        """How the time of a step changed, None where either capture has no steps."""
+        """The change of a step's time; None unless both captures have steps."""
         steps = [overview.steps for overview in self.overviews]
         if steps[0] is None or steps[1] is None:
             return None
@@ -154,16 +170,27 @@ class Comparison:
 
     @cached_property
     def judgement(self) -> tuple[bool, str]:
-        """Whether the captures can be compared, and why or why not."""
+        """(whether the captures are comparable, the reason)."""
         shares = [self._share_of_matched(side, range(4)) for side in range(2)]
         if min(shares) < _ALIKE:
             return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their kernel time"
         same = [self._share_of_matched(side, (EXACT, EXACT + 1)) for side in range(2)]
         if min(same) < _ALIKE:
             return False, f"other shapes: ops of the same shapes take {same[0]:.0%} and {same[1]:.0%} of their kernel time"
-        if unlike := self._unlike_amounts():
-            return False, unlike
-        return True, self._alike()
+        steps = [found.steps for found in self.sides]
+        if min(steps) and steps[0] != steps[1]:
+            amounts = f"{steps[0]} and {steps[1]} steps; compare the time of a step, or cut with --step"
+            return False, f"unlike amounts of work: {amounts}"
+        ran = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
+        if not min(steps) and abs(ran[0] - ran[1]) > _AMOUNT * max(ran):
+            return False, f"unlike amounts of work: the same ops ran {ran[0]} and {ran[1]} times; is one capture cut off?"
+        reshaped = int((self._how[self._rows] >= RESHAPED).sum())
+        count = int(self._has_op(0, self._rows).sum())
+        texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
+        names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
+        if names[0] != names[1] and all(names):
+            texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
+        return True, "; ".join(texts)
 
     @property
     def _pairs(self) -> tuple[Ints, Ints]:
@@ -174,31 +201,32 @@ class Comparison:
         total = int(self.sides[side].time_ns.sum())
         return float(self.sides[side].time_ns[rows].sum() / total) if total else 1.0
 
-    def _unlike_amounts(self) -> str:
-        """Where one capture has more of the same work: other numbers of steps, or without steps of executions; else empty."""
-        steps = [found.steps for found in self.sides]
-        if min(steps):
-            if steps[0] == steps[1]:
-                return ""
-            return f"unlike amounts of work: {steps[0]} and {steps[1]} steps; compare the time of a step, or cut with --step"
-        ran = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
-        if abs(ran[0] - ran[1]) <= _AMOUNT * max(ran):
-            return ""
-        return f"unlike amounts of work: the same ops ran {ran[0]} and {ran[1]} times; is one capture cut off?"
-
-    def _alike(self) -> str:
-        reshaped = int((self._how[self._rows] >= RESHAPED).sum())
-        count = int(self._has_op(0, self._rows).sum())
-        texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
-        names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
-        if names[0] != names[1] and all(names):
-            texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
-        return "; ".join(texts)
-
     @property
     def can_judge(self) -> bool:
         """Whether both captures have enough steps to tell changes from noise."""
         return min(found.steps for found in self.sides) >= LEAST_STEPS
+
+
+def _match(before: Occurrences, after: Occurrences) -> tuple[Ints, Ints]:
+    """For each occurrence before: its row after, -1 if removed; the pass that matched it (EXACT, ...), -1 none."""
+    partner, how = np.full(len(before), -1, np.int64), np.full(len(before), -1, np.int64)
+    left, right = list(range(len(before))), list(range(len(after)))
+    for number, (name, as_many) in enumerate(_PASSES):
+        waiting: dict[Hashable, list[int]] = defaultdict(list)
+        for row in right:
+            waiting[name(after.keys[after.key[row]], int(after.nth[row]))].append(row)
+        wanted: dict[Hashable, list[int]] = defaultdict(list)
+        for row in left:
+            wanted[name(before.keys[before.key[row]], int(before.nth[row]))].append(row)
+        for key, rows in wanted.items():
+            others = waiting.get(key, [])
+            if as_many and len(rows) != len(others):
+                continue
+            for one, other in zip(rows, others, strict=False):
+                partner[one], how[one] = other, number
+        taken = set(partner.tolist())
+        left, right = [row for row in left if partner[row] < 0], [row for row in right if row not in taken]
+    return partner, how
 
 
 def _verdict(judged: Differences, at: int, change_ns: int) -> str | None:
@@ -212,7 +240,7 @@ def _verdict(judged: Differences, at: int, change_ns: int) -> str | None:
 
 
 def _sides(found: Occurrences, group: Ints, keys: Ints) -> list[Side]:
-    """What the occurrences of each group have together. keys: of each group."""
+    """Sums over the occurrences of each group. keys: the key of each group."""
     rows = np.flatnonzero(group >= 0)
     rows = rows[np.argsort(-found.time_ns[rows], kind="stable")]
     of, count = group[rows], len(keys)
@@ -224,14 +252,14 @@ def _sides(found: Occurrences, group: Ints, keys: Ints) -> list[Side]:
         unknown = np.bincount(of[column[rows] < 0], minlength=count) > 0
         sums = summed(of, np.maximum(column[rows], 0), count)
         amounts.append([None if missing else value for missing, value in zip(unknown.tolist(), sums.tolist(), strict=True)])
-    leader = rows[distinct_rows(of).first] if len(rows) else rows  # groups are numbered from 0, each with a row
+    leader = rows[distinct_rows(of).first] if len(rows) else rows  # every group has a row
     texts = [[found.shown[name][row] for row in leader.tolist()] for name in ("kernel", "math", "tc")]
     columns = zip(keys.tolist(), time, instances, kernels, *amounts, *texts, strict=True)
     return [Side(found.keys[key], *rest) for key, *rest in columns]
 
 
 def _what(before: Side, after: Side) -> tuple[str, ...]:
-    """What else changed of an op: in the order in which it explains a change of time."""
+    """Other changes of an op, most likely explanation first."""
     found = []
     if before.tc != after.tc and {before.tc, after.tc} == {"0", "1"}:
         found.append("uses Tensor Cores" if after.tc == "1" else "lost Tensor Cores")
@@ -254,5 +282,45 @@ def _what(before: Side, after: Side) -> tuple[str, ...]:
 
 
 def _cut(kernel: str) -> str:
-    """The begin of a name: those of generated kernels have hundreds of characters."""
+    """The begin of a kernel name: generated ones have hundreds of characters."""
     return kernel if len(kernel) <= _LONGEST else f"{kernel[: _LONGEST - 1]}…"
+
+
+class RankComparison(NamedTuple):
+    """The comparison of one rank. rank: -1 if the files were matched by their order; names: both files."""
+
+    rank: int
+    names: tuple[str, str]
+    found: Comparison
+
+
+def rank_files(folder: str) -> dict[int, str]:
+    """The files of a folder by rank; without a rank the key is -1 - place. Raises InputError if two files share a rank."""
+    found: dict[int, str] = {}
+    for place, file in enumerate(files_of([folder])):
+        rank = named_rank(file)
+        key = rank if rank >= 0 else -1 - place
+        if key in found:
+            raise InputError(f"{folder}: {found[key]} and {file} are both of rank {rank}", "give folders with one file a rank")
+        found[key] = str(file)
+    return found
+
+
+def compare_ranks(before: str, after: str, read: Callable[[str], Overview]) -> Iterator[RankComparison]:
+    """One comparison per common rank, in order. Ranks come from the captures' names, else from the order of files.
+
+    Raises InputError without a common rank.
+    """
+    files = rank_files(before), rank_files(after)
+    common = sorted(set(files[0]) & set(files[1]), key=lambda rank: (rank < 0, abs(rank)))
+    if not common:
+        raise InputError(f"{before} and {after} have no rank in common", "name the files after their ranks: rank0.json.gz")
+    for rank in common:
+        names = files[0][rank], files[1][rank]
+        yield RankComparison(max(rank, -1), names, Comparison(read(names[0]), read(names[1])))
+
+
+def lone_ranks(before: str, after: str) -> tuple[list[int], list[int]]:
+    """(ranks only in the first folder, ranks only in the second)."""
+    files = rank_files(before), rank_files(after)
+    return sorted(set(files[0]) - set(files[1])), sorted(set(files[1]) - set(files[0]))

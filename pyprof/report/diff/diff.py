@@ -1,4 +1,4 @@
-"""The object that people hold of a comparison: its rows, its verdict and its JSON, which prints as `pyprof diff` does."""
+"""A comparison -> an object for Python: rows, verdict and JSON; it prints what `pyprof diff` prints."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _WIDTH = 100  # of the lines of text
 
 
 class Diff(Rows):
-    """What `pyprof diff` shows of two captures. Counting and iteration cover the rows of its table, the largest change first.
+    """The comparison of two captures. Iteration and len() cover the rows of its table, the largest change first.
 
-    files: before and after; comparison: all that was compared, with `changes`, `added` and `removed` ops one by one.
+    files: before and after; comparison: every op by itself, under `changes`, `added` and `removed`.
     """
 
     def __init__(self, files: tuple[str, str], comparison: Comparison) -> None:
@@ -31,27 +31,27 @@ class Diff(Rows):
 
     @property
     def comparable(self) -> bool:
-        """Whether both are of the same program and as much work."""
+        """Whether both captures show the same program and amount of work."""
         return self.comparison.judgement[0]
 
     @property
     def why(self) -> str:
-        """Why they are comparable, or why not."""
+        """The reason for `comparable`."""
         return self.comparison.judgement[1]
 
     @property
     def before_ns(self) -> int:
-        """The kernel time of the first capture; without a GPU that of its ops."""
+        """Kernel time of the first capture; without a GPU the time of its ops."""
         return self.comparison.before_ns
 
     @property
     def after_ns(self) -> int:
-        """The kernel time of the second."""
+        """Kernel time of the second capture."""
         return self.comparison.after_ns
 
     @property
     def step(self) -> StepChange | None:
-        """The median time of a step in both, and whether it differs by more than noise; None where either marks no steps."""
+        """Median step times and whether they differ beyond noise; None unless both captures have steps."""
         return self.comparison.step
 
     def __str__(self) -> str:
@@ -76,11 +76,10 @@ class Diff(Rows):
         return rows_table(self.comparison)
 
     def to_pandas(self, columns: str = "") -> pandas.DataFrame:
-        """A DataFrame, one row an op in one layer or in layers that differ in their number only, the largest change first.
+        """A DataFrame with one row per op and layer (or layers that differ only in their number), the largest change first.
 
-        op, shape, layer (empty: none), before, after, change (ns, of all its kernels), what (verdict and what else
-        changed). before, after and change add up to the totals. columns: keys separated by commas, all if empty. Raises
-        UsageError for others.
+        Columns: op, shape, layer ("" for none), before, after, change (ns of all its kernels, which add up to the totals), what
+        (verdict and other changes). columns: keys separated by commas, all if empty. Raises UsageError for unknown keys.
         """
         return to_pandas(chosen(self._table, columns))
 
@@ -89,6 +88,6 @@ class Diff(Rows):
         return to_json(self.comparison, self.files)
 
     def to_dict(self) -> dict[str, Any]:
-        """What the JSON holds: numbers, texts, None, lists and dicts; every op by itself."""
+        """The JSON as dicts and lists, every op by itself."""
         found: dict[str, Any] = json.loads(self.json())
         return found

@@ -1,4 +1,4 @@
-"""A comparison -> JSON for programs, Markdown for a pull request, text for people. All show the same figures."""
+"""A comparison -> JSON for programs and tables for people, with the same figures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.report.diff.compare import Change, Comparison, Side
-from pyprof.report.diff.job import RankComparison
+from pyprof.report.diff.compare import Comparison, RankComparison, Side
 from pyprof.report.diff.noise import LEAST_STEPS
 from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Header, Integers, Table
@@ -23,15 +22,15 @@ _SHOWN = 10  # rows of the table that says where the difference is
 
 
 def to_json(found: Comparison, files: Sequence[str]) -> str:
-    """One object; times in ns, unknown is null. changes + added - removed is the difference of the totals.
+    """The JSON of a comparison. changes + added - removed is the difference of the totals.
 
-    `pyprof help schema diff` describes both documents. files: the names of both captures.
+    `pyprof help schema diff` describes it. files: the names of both captures.
     """
     return _text({"schema": _SCHEMA, "files": list(files), **_document(found)})
 
 
 def job_json(ranks: Iterable[RankComparison], files: Sequence[str]) -> str:
-    """One object with the comparison of each rank under `ranks`, and means over them. files: the names of both jobs."""
+    """The JSON of two jobs: the comparison of each rank, and means. files: the names of both jobs."""
     documents = [
         {"rank": one.rank if one.rank >= 0 else None, "files": list(one.names), **_document(one.found)} for one in ranks
     ]
@@ -47,6 +46,12 @@ def _text(document: dict[str, object]) -> str:
 def _document(found: Comparison) -> dict[str, object]:
     comparable, why = found.judgement
     step = found.step
+    changes = []
+    for change in found.changes:
+        before, after = _side(change.before), _side(change.after)
+        times = {"before_ns": change.before.time_ns, "after_ns": change.after.time_ns, "verdict": change.verdict}
+        differing = {f"after_{name}": after[name] for name in after if after[name] != before[name]}
+        changes.append({**before, **times, "what": list(change.what), **differing})
     return {
         "comparable": comparable,
         "why": why,
@@ -54,7 +59,7 @@ def _document(found: Comparison) -> dict[str, object]:
         "after_ns": found.after_ns,
         "matched": found.matched,
         "step": None if step is None else {**step.__dict__, "share": step.share},
-        "changes": [_change(one) for one in found.changes],
+        "changes": changes,
         "added": [{**_side(one), "after_ns": one.time_ns} for one in found.added],
         "removed": [{**_side(one), "before_ns": one.time_ns} for one in found.removed],
     }
@@ -76,15 +81,8 @@ def _side(side: Side) -> dict[str, object]:
     }
 
 
-def _change(change: Change) -> dict[str, object]:
-    before, after = _side(change.before), _side(change.after)
-    times = {"before_ns": change.before.time_ns, "after_ns": change.after.time_ns, "verdict": change.verdict}
-    differing = {f"after_{name}": after[name] for name in after if after[name] != before[name]}
-    return {**before, **times, "what": list(change.what), **differing}
-
-
-class Row(NamedTuple):
-    """One line of the table that says where the difference is: an op in one layer, or in all layers of the same kind."""
+class DiffRow(NamedTuple):
+    """A row of the table of differences: an op in one layer, or in all layers of one kind."""
 
     op: str | None
     layer: str
@@ -95,14 +93,14 @@ class Row(NamedTuple):
 
     @property
     def change_ns(self) -> int:
-        """The time that it takes more."""
+        """Extra time of the second capture."""
         return self.after_ns - self.before_ns
 
 
-def rows(found: Comparison) -> list[Row]:
-    """Every change, addition and removal, the largest first; they add up to the difference.
+def rows(found: Comparison) -> list[DiffRow]:
+    """All changes, additions and removals, the largest first; they add up to the difference.
 
-    The same change of an op in layers whose names differ in their numbers is one row: `blocks.*.attn`.
+    Equal changes of an op in layers whose names differ only in numbers share a row: `blocks.*.attn`.
     """
     single = []
     for change in found.changes:
@@ -110,7 +108,7 @@ def rows(found: Comparison) -> list[Row]:
         single.append(_row(change.before, change.before.time_ns, change.after.time_ns, ", ".join([*texts, *change.what])))
     single += [_row(side, 0, side.time_ns, f"added: {side.kernel}") for side in found.added]
     single += [_row(side, side.time_ns, 0, f"removed: {side.kernel}") for side in found.removed]
-    alike: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[DiffRow]] = defaultdict(list)
     for row in single:
         alike[(row.op, _NUMBER.sub("*", row.layer), row.shape, row.what)].append(row)
     result = []
@@ -121,18 +119,18 @@ def rows(found: Comparison) -> list[Row]:
     return sorted(result, key=lambda row: -abs(row.change_ns))
 
 
-def _row(side: Side, before_ns: int, after_ns: int, what: str) -> Row:
-    return Row(side.key.op, side.key.layer, side.key.shape, what, before_ns, after_ns)
+def _row(side: Side, before_ns: int, after_ns: int, what: str) -> DiffRow:
+    return DiffRow(side.key.op, side.key.layer, side.key.shape, what, before_ns, after_ns)
 
 
 def where_table(found: Comparison, limit: int | None = None) -> Table:
-    """Where the difference is; limit: so many rows, and one for all others together."""
+    """The table of differences and their sum. limit: rows to show; the others share one."""
     all_rows = rows(found)
     shown = all_rows[:limit]
     if rest := all_rows[len(shown) :]:
         before, after = sum(row.before_ns for row in rest), sum(row.after_ns for row in rest)
-        shown.append(Row(f"the other {len(rest)} together", "", "", "", before, after))
-    return _where([*shown, Row("sum", "", "", "", found.before_ns, found.after_ns)])
+        shown.append(DiffRow(f"the other {len(rest)} together", "", "", "", before, after))
+    return _where([*shown, DiffRow("sum", "", "", "", found.before_ns, found.after_ns)])
 
 
 def rows_table(found: Comparison) -> Table:
@@ -140,16 +138,17 @@ def rows_table(found: Comparison) -> Table:
     return _where(rows(found))
 
 
-def _where(shown: Sequence[Row]) -> Table:
+def _where(shown: Sequence[DiffRow]) -> Table:
     times = np.array([(row.before_ns, row.after_ns) for row in shown], np.int64).reshape(-1, 2)
     ops = listed(row.op or "kernels without an op" for row in shown)
     layers = listed(row.layer for row in shown)
+    innermost = [".".join(layer.split(".")[-2:]) for layer in layers.pool]  # the two innermost layers tell rows apart
     cells: Cells = [
         (Header("op", "Op", "the op; kernels without one are a row together", width=12), ops),
         (_text_header("shape", "Params", "shapes and types of its arguments"), listed(row.shape for row in shown)),
         (
             _text_header("layer", "Layer", "its layers; * stands for several numbers"),
-            layers._replace(brief=[*map(_inner, layers.pool)]),
+            layers._replace(brief=innermost),
         ),
         (Header("before", "Before(ns)", "kernel time of the first capture", "ns", 10), Integers.known(times[:, 0])),
         (Header("after", "After(ns)", "kernel time of the second capture", "ns", 10), Integers.known(times[:, 1])),
@@ -157,11 +156,6 @@ def _where(shown: Sequence[Row]) -> Table:
         (_text_header("what", "What", "verdict, and what else changed"), listed(row.what for row in shown)),
     ]
     return joined("where", cells, "Where the difference is")
-
-
-def _inner(layer: str) -> str:
-    """The two innermost layers, which tell rows apart."""
-    return ".".join(layer.split(".")[-2:])
 
 
 def _text_header(key: str, text: str, meaning: str) -> Header:
@@ -186,13 +180,11 @@ def head(found: Comparison, names: Sequence[str]) -> Iterator[str]:
 def _step_line(found: Comparison) -> str:
     step = found.step
     if step is None:
-        return (
-            "step         none are marked in both, so nothing is told from noise (call pyprof.step(), or use profiler.step())"
-        )
+        return "step         not marked in both captures: noise cannot be told apart (call pyprof.step() or profiler.step())"
     times = f"step         {human(step.before_ns, 'ns')} -> {human(step.after_ns, 'ns')}  {step.share:+.1%} (median)"
     if step.low_ns is None or step.high_ns is None:
         counts = " and ".join(str(side.steps) for side in found.sides)
-        return f"{times}: {counts} steps, so no verdict on noise ({LEAST_STEPS} of each are needed)"
+        return f"{times}: too few steps to judge ({counts}; {LEAST_STEPS} of each are needed): record again with --steps 2:8"
     low, high = (human(value, "ns") for value in (step.low_ns, step.high_ns))
     return f"{times}: {'more than noise' if step.beyond_noise else 'within noise'} (95 %: {low} to {high})"
 
@@ -203,7 +195,7 @@ def short_table(found: Comparison) -> Table:
 
 
 class RankSums(NamedTuple):
-    """What is shown of one rank. step: its median before and after in words; most: the op whose time changed most."""
+    """The row of one rank. step: medians before and after, as text; most: the op whose time changed most."""
 
     rank: str
     before_ns: int
@@ -213,7 +205,7 @@ class RankSums(NamedTuple):
 
 
 def ranks_table(ranks: Sequence[RankSums]) -> Table:
-    """One row a rank, and the mean."""
+    """One row per rank, and the mean."""
     before, after = round(sum(r.before_ns for r in ranks) / len(ranks)), round(sum(r.after_ns for r in ranks) / len(ranks))
     rows = [*ranks, RankSums("mean", before, after, "", "")]
     times = np.array([(row.before_ns, row.after_ns) for row in rows], np.int64)

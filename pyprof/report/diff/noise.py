@@ -1,8 +1,8 @@
-"""Times of repeated steps before and after -> the difference of their medians and an interval that holds it, by resampling.
+"""Times of repeated steps before and after -> the difference of their medians and its interval, by resampling.
 
-The interval is the bootstrap's of 95 % (B. Efron, Bootstrap methods: another look at the jackknife, 1979): steps are drawn
-with replacement, the same ones for all ops, and the medians of what was drawn are subtracted. Few steps resample too narrowly,
-so the interval is widened as Student's t is wider than the normal distribution. The draws are the same in every run.
+The 95 % interval comes from the bootstrap (B. Efron, Bootstrap methods: another look at the jackknife, 1979): steps are drawn
+with replacement, the same for all ops, and the medians of the draws subtracted. Few steps give too narrow an interval, so it is
+widened as much as Student's t is wider than the normal distribution. Every run draws the same.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from pyprof.arrays.types import Bools, Floats
 
-LEAST_STEPS = 3  # on each side, without which there is no verdict
-LEAST_CHANGE = 0.01  # of the median before: less is noise however regular, for clocks drift
+LEAST_STEPS = 3  # on each side, for a verdict
+LEAST_CHANGE = 0.01  # of the median before: less counts as noise, since clocks drift
 _DRAWS = 1000
 _NORMAL = 1.959964  # the 97.5 % quantile of the normal distribution
 _ROWS = 256  # resampled at once
 
 
 class Differences(NamedTuple):
-    """One row a group: medians before and after, and the interval of their difference, in ns; NaN without enough steps."""
+    """Per group: medians before and after and the interval of their difference, in ns; NaN without enough steps."""
 
     before: Floats
     after: Floats
@@ -36,7 +36,7 @@ class Differences(NamedTuple):
 
 
 def differences(before: Floats, after: Floats) -> Differences:
-    """Those of groups of which each row has the times of a capture's steps: (groups, steps before), (groups, steps after)."""
+    """Compare the times of a capture's steps per group: (groups, steps before) with (groups, steps after)."""
     groups, enough = len(before), min(before.shape[1], after.shape[1]) >= LEAST_STEPS
     first, second = (np.median(times, axis=1) if times.shape[1] else np.full(groups, np.nan) for times in (before, after))
     if not enough:

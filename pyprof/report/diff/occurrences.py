@@ -1,7 +1,7 @@
-"""A capture -> its ops as they can be matched with another capture's: op, layer, shape, direction, and which one of these.
+"""A capture -> occurrences of its ops, which match those of another capture: op, layer, shape, direction, number.
 
-An op that repeats in a step has one occurrence for each time; the same occurrence of every step is one row, with the time that
-it took in each. Kernels without an op are one row together. Knows no second capture.
+An op that runs several times in a step has several occurrences; the same occurrence of all steps is one row, with its time in
+each step. Kernels without an op share one row. Knows no second capture.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.report.time.overview import Overview
@@ -22,12 +22,12 @@ from pyprof.tables.table import Texts
 
 TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 VARIES = "shapes vary"
-_LEAST_VARYING = 3  # steps, to call a shape one that varies
-SHOWN = ("kernel", "math", "tc")  # columns of prof that a change of is worth a word
+_LEAST_VARYING = 3  # steps needed before a shape counts as varying
+SHOWN = ("kernel", "math", "tc")  # columns of prof whose changes are worth a word
 
 
 class OpKey(NamedTuple):
-    """What an op is matched by. op: None for kernels without one; layer, shape, direction: empty where unknown."""
+    """The key for matching ops. op: None for kernels without one; layer, shape, direction: "" unknown."""
 
     op: str | None
     layer: str
@@ -37,11 +37,11 @@ class OpKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Occurrences:
-    """One row an occurrence, in order of its first begin.
+    """One row per occurrence, in order of first begin.
 
-    key: place in `keys`; nth: its number among those of its key in a step; instances: executions; kernels: of all of these;
-    time_ns, flops, bytes: of all these kernels, -1 unknown. shown: by column of SHOWN what took most of its time, empty where
-    unknown. pair_row, pair_step, pair_ns: the time of each occurrence in each of the `steps`.
+    key: place in `keys`; nth: number among those with this key in a step; instances: executions; kernels, time_ns, flops,
+    bytes: of all executions, -1 unknown; shown: for each column of SHOWN the value with most time, "" unknown; pair_row,
+    pair_step, pair_ns: time of an occurrence in one of the `steps`.
     """
 
     keys: list[OpKey]
@@ -62,19 +62,22 @@ class Occurrences:
         return len(self.key)
 
     def step_times(self, group: Ints, groups: int) -> Floats:
-        """(groups, steps): the time in each step of the occurrences of each group, in ns; those of group -1 count nowhere."""
+        """(groups, steps): ns of each group in each step. group: of each occurrence, -1 none."""
         of = group[self.pair_row]
         flat = np.where(of >= 0, of * self.steps + self.pair_step, groups * self.steps)
         return summed(flat, self.pair_ns, groups * self.steps + 1)[:-1].reshape(groups, self.steps).astype(np.float64)
 
 
 def occurrences(overview: Overview) -> Occurrences:
-    """Those of a whole capture. Its steps are the complete ones of its window; what ran outside of them is in no step."""
+    """The occurrences of a whole capture. Its steps are the complete ones of its window."""
     frame = overview.frame
     rows = np.flatnonzero(np.isin(frame.records["kind"], TIMED))
     records, costs = frame.records, frame.costs
     time = np.maximum(records["dur_ns"][rows], 0)
-    unit, first = _units(records["instance"][rows].astype(np.int64), records["call"][rows] >= 0)
+    # A unit is an execution of an op, or a kernel without an op.
+    instance = records["instance"][rows].astype(np.int64)
+    alone = int(instance.max(initial=-1)) + 1 + np.arange(len(rows))
+    unit, first = _in_order(np.where((instance >= 0) & (records["call"][rows] >= 0), instance, alone))
     keys, key = _keys(overview, rows[first])
     step = _steps(overview, rows[first])
     keys, key = _without_varying_shapes(keys, key, step)
@@ -102,7 +105,7 @@ def occurrences(overview: Overview) -> Occurrences:
 
 
 def _in_order(code: Ints) -> tuple[Ints, Ints]:
-    """Codes renumbered in order of their first row, and that row of each."""
+    """(codes renumbered in order of first row, first row of each)."""
     _, first, inverse = distinct_rows(code)
     order = np.argsort(first, kind="stable")
     place = np.empty(len(order), np.int64)
@@ -110,14 +113,8 @@ def _in_order(code: Ints) -> tuple[Ints, Ints]:
     return place[inverse], first[order]
 
 
-def _units(instance: Ints, has_op: Bools) -> tuple[Ints, Ints]:
-    """(unit of each record, first record of each unit): an execution of an op, or a kernel that has none."""
-    alone = int(instance.max(initial=-1)) + 1 + np.arange(len(instance))
-    return _in_order(np.where((instance >= 0) & has_op, instance, alone))
-
-
 def _keys(overview: Overview, rows: Ints) -> tuple[list[OpKey], Ints]:
-    """The distinct keys, and that of each of these records."""
+    """(the distinct keys, the key of each of these records)."""
     table = RecordTable(overview.frame)
     texts: list[Texts] = []
     for name in ("op", "layer", "params", "dir"):
@@ -136,9 +133,9 @@ def _keys(overview: Overview, rows: Ints) -> tuple[list[OpKey], Ints]:
 
 
 def _without_varying_shapes(keys: list[OpKey], key: Ints, step: Ints) -> tuple[list[OpKey], Ints]:
-    """The keys with one in place of those whose shapes change from step to step, which depend on the data.
+    """Merge keys whose shapes depend on the data, since they change from step to step.
 
-    They are shapes that less than half of the steps have, of an op in a layer that most of them have.
+    A shape varies if fewer than half of the steps have it, while most steps have its op in that layer.
     """
     inside = step >= 0
     (number,), (seen, _) = distinct_rows(step[inside]).columns, distinct_rows(key[inside], step[inside]).columns
@@ -160,7 +157,7 @@ def _without_varying_shapes(keys: list[OpKey], key: Ints, step: Ints) -> tuple[l
 
 
 def _steps(overview: Overview, rows: Ints) -> Ints:
-    """The step in which each of these records was launched (an op on the CPU begun), -1 outside of the steps."""
+    """The step that launched each of these records (an op on the CPU: began it), -1 for none."""
     steps, records = overview.steps, overview.records
     if steps is None:
         return np.full(len(rows), -1, np.int64)
@@ -170,7 +167,7 @@ def _steps(overview: Overview, rows: Ints) -> Ints:
 
 
 def _running_number(key: Ints, step: Ints) -> Ints:
-    """For each row how many before it have the same key and step."""
+    """Per row: how many earlier rows have the same key and step."""
     code = distinct_rows(key, step).inverse
     order = stable_order(code)
     ordered = code[order]
@@ -181,13 +178,13 @@ def _running_number(key: Ints, step: Ints) -> Ints:
 
 
 def _known_sum(values: Ints, group: Ints, groups: int) -> Ints:
-    """Sums by group, -1 where a number is unknown (below 0)."""
+    """Sums by group, -1 if a value is unknown (below 0)."""
     unknown = np.bincount(group[values < 0], minlength=groups) > 0
     return np.where(unknown, -1, summed(group, np.maximum(values, 0), groups))
 
 
 def _longest(values: object, rows: Ints, group: Ints, time: Ints, groups: int) -> list[str]:
-    """The text with most time of each group."""
+    """The text with most time in each group."""
     assert isinstance(values, Texts)
     (of, code), _, pair = distinct_rows(group, values.codes[rows].astype(np.int64))
     spent = summed(pair, time, len(of))

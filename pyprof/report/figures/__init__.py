@@ -1,1 +1,1 @@
-"""The data of a page's charts -> plotly figures for a notebook. They show the page's numbers and compute none of a capture."""
+"""The data of a page's charts -> plotly figures for a notebook, with the page's numbers."""

@@ -1,6 +1,6 @@
-"""What every figure is made of: plotly where it is installed, texts that stay text in it, a frame with a sentence and notes.
+"""Parts of every figure: plotly if it is installed, escaped texts, a frame with a sentence and notes.
 
-plotly reads a part of HTML, entities and TeX in the texts of a figure, so every text of a capture is escaped. Knows no capture.
+plotly interprets some HTML, entities and TeX in texts, so every text of a capture is escaped. Knows no capture.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SOFT = "#7a838c"  # of lines and texts on a light and on a dark ground
 
 
 def plotly() -> Any:
-    """plotly.graph_objects. Raises ToolError where it is not installed."""
+    """plotly.graph_objects. Raises ToolError if it is not installed."""
     try:
         import plotly.graph_objects
     except ImportError as error:
@@ -30,24 +30,24 @@ def plotly() -> Any:
 
 
 def shown(text: str) -> str:
-    """A text such that plotly shows it as it is: no element, entity, link or formula in it is one."""
+    """A text escaped for plotly, which then shows it literally."""
     return escape(text, quote=False).replace("$", "&#36;")
 
 
 def hover(title: str, rows: Iterable[tuple[str, str | None]]) -> str:
-    """The text beside the pointer: a title, and below it the rows that have a value."""
+    """The text beside the pointer: a title and the rows that have a value."""
     lines = [f"{shown(name)}: {_broken(value)}" for name, value in rows if value]
     return "<br>".join([f"<b>{_broken(title)}</b>", *lines])
 
 
 def _broken(text: str, columns: int = 80) -> str:
-    """A long text in several lines."""
+    """A long text, wrapped."""
     return "<br>".join(map(shown, textwrap.wrap(text, columns) or [""]))
 
 
 def framed(drawing: Sequence[Any], title: str, sentence: str, notes: Sequence[str], height: int) -> Figure:
-    """A figure of these traces. sentence: what it says, below the title; notes: what it does not show; height: of the drawing,
-    in pixels."""
+    """A figure of these traces. sentence: the message below the title; notes: omissions, below the drawing; height: of the
+    drawing, in pixels."""
     above, below = textwrap.wrap(sentence, _COLUMNS), [line for note in notes for line in textwrap.wrap(f"- {note}", _COLUMNS)]
     lines = [f"<b>{shown(title)}</b>", *(f'<span style="font-size: 13px">{shown(line)}</span>' for line in above)]
     top, bottom = 60 + _LINE * len(above), 60 + _LINE * len(below)
@@ -69,7 +69,7 @@ def framed(drawing: Sequence[Any], title: str, sentence: str, notes: Sequence[st
 
 
 def empty(title: str, why: str, sentence: str = "", notes: Sequence[str] = ()) -> Figure:
-    """A figure that says why nothing can be drawn."""
+    """A figure with the reason why nothing is drawn."""
     figure = framed([], title, sentence, notes, 160)
     figure.update_layout(xaxis={"visible": False}, yaxis={"visible": False})
     text = "<br>".join(map(shown, textwrap.wrap(why, 90)))
@@ -78,7 +78,7 @@ def empty(title: str, why: str, sentence: str = "", notes: Sequence[str] = ()) -
 
 
 def percent(share: float | None) -> str:
-    """`44 %`, `4.4 %`; na where it is unknown."""
+    """`44 %`, `4.4 %`, `na` if unknown."""
     if share is None:
         return "na"
     value = 100 * share
@@ -86,6 +86,6 @@ def percent(share: float | None) -> str:
 
 
 def used(names: Sequence[str], codes: Iterable[int]) -> Mapping[int, str]:
-    """The names of the codes that occur, in the order of the names."""
+    """Code -> name of the codes that occur, in the order of the names."""
     there = set(codes)
     return {code: name for code, name in enumerate(names) if code in there}

@@ -1,4 +1,4 @@
-"""A section of the page -> where its time goes, as a figure: layer > op > kernel, the width of each its time."""
+"""A section of the page -> a figure of its time by layer > op > kernel; width is time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _ROW = 26  # pixels
-_DEEPEST = 18  # rows that are drawn at once; a click shows what is below
+_DEEPEST = 18  # rows drawn at once; a click shows deeper ones
 
 
 @dataclass
 class _Node:
-    """A part of the icicle with all inside it. parent: its number, -1 for the whole; about: what is said of it."""
+    """A part of the icicle with everything inside it. parent: number, -1 for the root; about: rows beside the pointer."""
 
     parent: int
     name: str
@@ -32,29 +32,40 @@ class _Node:
 
 
 def layers(section: Section) -> Figure:
-    """An icicle; a click on a part shows it alone. Raises ToolError where plotly is not installed."""
+    """An icicle; a click on a part zooms in. Raises ToolError if plotly is not installed."""
     go, title = plotly(), f"Layer > op > kernel of {section.summary.file.rpartition('/')[2]}"
     cells = section.charts["cells"]
     nodes = _nodes(cells)
     if not nodes[0].time_ns:
         return empty(title, "No kernel took any time, so there is nothing to divide.")
     keep = {at: node for at, node in enumerate(nodes) if node.time_ns}
+    depths, rest = {-1: 0}, cells["rest"]
+    for at, node in keep.items():
+        depths[at] = depths[node.parent] + 1
+    whole = nodes[0].time_ns
+    shares = [f"{human(node.time_ns, 'ns')}, {percent(node.time_ns / whole)}" for node in keep.values()]
+    about = [
+        hover(node.name, [*node.about, ("time", share), ("kernels", f"{node.kernels:,}")])
+        for node, share in zip(keep.values(), shares, strict=True)
+    ]
     icicle = go.Icicle(
         ids=[str(at) for at in keep], parents=["" if node.parent < 0 else str(node.parent) for node in keep.values()],
         labels=[shown(node.name) for node in keep.values()], values=[node.time_ns for node in keep.values()],
-        text=[_share(node, nodes[0]) for node in keep.values()], textinfo="label+text", branchvalues="total", sort=True,
-        hovertext=[_about(node, nodes[0]) for node in keep.values()], hoverinfo="text", maxdepth=_DEEPEST,
+        text=shares, textinfo="label+text", branchvalues="total", sort=True,
+        hovertext=about, hoverinfo="text", maxdepth=_DEEPEST,
         tiling={"orientation": "v", "pad": 1}, marker={"colors": [node.colour for node in keep.values()]},
     )  # fmt: skip
-    rows = min(_depth(keep), _DEEPEST)
-    figure = framed([icicle], title, section.sentences["layers"], _notes(cells), 40 + _ROW * max(rows, 4))
+    rows = min(max(depths.values()), _DEEPEST)
+    groups = f"{rest['kernels']:,} kernels in {rest['cells']:,} groups, each shorter than any that is shown"
+    notes = [f"smaller groups: {groups}"] if rest["cells"] else []
+    figure = framed([icicle], title, section.sentences["layers"], notes, 40 + _ROW * max(rows, 4))
     figure.update_layout(uniformtext={"minsize": 9, "mode": "hide"}, margin={"l": 20})
     return figure
 
 
 def _nodes(cells: Mapping[str, Any]) -> list[_Node]:
-    """The layers of the page under their numbers, the first is the whole; in each its ops by phase, in these their kernels. A
-    parent comes before what is inside it."""
+    """The page's layers under their numbers (the first is everything), then ops by phase and their kernels. Parents come before
+    children."""
     colour, parents, names = colours(), cells["layers"]["parent"], cells["layers"]["name"]
     nodes = [_Node(parent, name[1:] or "all", colour["layer"]) for parent, name in zip(parents, names, strict=True)]
     inside: dict[tuple[object, ...], int] = {}
@@ -79,30 +90,8 @@ def _nodes(cells: Mapping[str, Any]) -> list[_Node]:
 
 
 def _count(nodes: list[_Node], at: int, time_ns: int, kernels: int) -> None:
-    """Add to a node and to all that it is in."""
+    """Add to a node and all its ancestors."""
     while at >= 0:
         nodes[at].time_ns += time_ns
         nodes[at].kernels += kernels
         at = nodes[at].parent
-
-
-def _depth(nodes: Mapping[int, _Node]) -> int:
-    """The rows of these."""
-    depths = {-1: 0}
-    for at, node in nodes.items():
-        depths[at] = depths[node.parent] + 1
-    return max(depths.values())
-
-
-def _share(node: _Node, whole: _Node) -> str:
-    return f"{human(node.time_ns, 'ns')}, {percent(node.time_ns / whole.time_ns)}"
-
-
-def _about(node: _Node, whole: _Node) -> str:
-    return hover(node.name, [*node.about, ("time", _share(node, whole)), ("kernels", f"{node.kernels:,}")])
-
-
-def _notes(cells: Mapping[str, Any]) -> list[str]:
-    rest = cells["rest"]
-    text = f"smaller groups: {rest['kernels']:,} kernels in {rest['cells']:,} groups, each shorter than any that is shown"
-    return [text] if rest["cells"] else []

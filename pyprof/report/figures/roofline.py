@@ -1,4 +1,4 @@
-"""A section of the page -> its roofline as a figure: a point an op, its area time, under the ceilings of the device."""
+"""A section of the page -> its roofline as a figure: a point per op, area = time, below the device's limits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyprof.tables.units import human
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-POINTS = 400  # those with most time
+POINTS = 400  # at most, those with most time
 _NAMED = 6  # points with a label
-_ROOM = 0.2, 0.045  # of the axes that a label takes
+_ROOM = 0.2, 0.045  # parts of the axes that a label takes
 _NO_LABEL = "", "middle right"
 _LARGEST = 60  # pixels across the point with most time
 _LEAST = 5
@@ -24,7 +24,7 @@ _LINES = "#4b545c"
 
 
 def roofline(section: Section) -> Figure:
-    """FLOP/s over FLOP per byte on logarithmic axes. Raises ToolError where plotly is not installed."""
+    """FLOP/s over FLOP per byte on logarithmic axes. Raises ToolError if plotly is not installed."""
     go, cells, roofs = plotly(), section.charts["cells"], section.charts["roofs"]
     found = sums_by_op(cells)
     sent = [one for one in found if cells["phases"][cells["phase"][one.cell]] == "communication"]
@@ -61,7 +61,7 @@ def _exponents(domain: tuple[float, float]) -> list[float]:
 
 
 def _left(ops: Sequence[Sum], total_ns: int, why: str) -> Iterator[str]:
-    """How much has no point, and why."""
+    """A note on ops without a point, and why."""
     if ops:
         ns = sum(one.time_ns for one in ops)
         count = "1 op" if len(ops) == 1 else f"{len(ops):,} ops"
@@ -69,7 +69,7 @@ def _left(ops: Sequence[Sum], total_ns: int, why: str) -> Iterator[str]:
 
 
 def _domains(points: Sequence[Sum], roofs: Mapping[str, Any]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The ends of both axes: all points, all ceilings, and where memory and the highest of these meet."""
+    """The ends of both axes: they show all points, all limits and the ridge of the highest one."""
     xs, ys = [one.flops_per_byte or 0 for one in points], [one.flops_per_s or 0 for one in points]
     rates = [rate for _, rate in roofs["arithmetic"]]
     ridge = [1.5 * rates[0] / roofs["dram"]] if rates and roofs["dram"] else []
@@ -78,7 +78,7 @@ def _domains(points: Sequence[Sum], roofs: Mapping[str, Any]) -> tuple[tuple[flo
 
 
 def _ceilings(go: Any, roofs: Mapping[str, Any], xs: tuple[float, float], ys: tuple[float, float]) -> Iterator[Any]:
-    """A line each, with its name at one end. Arithmetic from where DRAM could feed it on, memory up to the highest of it."""
+    """A named line for each limit: arithmetic right of its ridge with DRAM, memory up to the highest arithmetic."""
     arithmetic, dram = roofs["arithmetic"], roofs["dram"]
     highest = arithmetic[0][1] if arithmetic else ys[1]
     for name, rate in arithmetic:
@@ -93,7 +93,7 @@ def _ceilings(go: Any, roofs: Mapping[str, Any], xs: tuple[float, float], ys: tu
 
 
 def _line(go: Any, x: tuple[float, float], y: tuple[float, float], name: str, dash: str, side: str) -> Any:
-    """A ceiling; its name stands at its right end where it is level, else at its left."""
+    """The line of a limit, named at the right end if it is level, else at the left."""
     return go.Scatter(
         x=[*x], y=[*y], mode="lines+text", text=["", shown(name)] if y[0] == y[1] else [shown(name), ""], textposition=side,
         hoverinfo="skip", showlegend=False, name=shown(name),
@@ -102,7 +102,7 @@ def _line(go: Any, x: tuple[float, float], y: tuple[float, float], name: str, da
 
 
 def _points(go: Any, cells: Mapping[str, Any], points: Sequence[Sum], named: Mapping[int, tuple[str, str]]) -> Iterator[Any]:
-    """A trace for each phase, so that the legend tells and hides them. named: the label of a cell, and its side."""
+    """One trace per phase, for the legend. named: label and its side, by cell."""
     phases, most = cells["phases"], points[0].time_ns or 1
     for code, phase in used(phases, (cells["phase"][one.cell] for one in points)).items():
         mine = [one for one in points if cells["phase"][one.cell] == code]
@@ -121,8 +121,8 @@ def _points(go: Any, cells: Mapping[str, Any], points: Sequence[Sum], named: Map
 def _named(
     cells: Mapping[str, Any], points: Sequence[Sum], xs: Sequence[float], ys: Sequence[float]
 ) -> dict[int, tuple[str, str]]:
-    """The labels of the largest points by cell, and on which side: each op once, none where another is. xs, ys: the exponents
-    of the axes' ends."""
+    """Labels of the largest points and their sides, by cell: each op once, without overlaps. xs, ys: exponents of the axes'
+    ends."""
     found: dict[int, tuple[str, str]] = {}
     seen: dict[str, tuple[float, float]] = {}
     for one in points:
@@ -140,7 +140,7 @@ def _op(cells: Mapping[str, Any], one: Sum) -> str:
 
 
 def _about(cells: Mapping[str, Any], one: Sum) -> str:
-    """All that is known of a point."""
+    """The text beside the pointer at a point."""
     at, total = one.cell, sum(cells["time_ns"]) or 1
     source = cells["sources"][cells["source"][at]]
     _, math, reason = cells["verdicts"][cells["verdict"][at]]

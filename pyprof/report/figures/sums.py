@@ -1,6 +1,6 @@
-"""Cells of a page -> their sums by op, as the page's script computes them. Unknown is None.
+"""Cells of a page -> sums by op, as the page's script computes them. Unknown is None.
 
-A sum over a group is known where its known part makes more than 99 % of the group's time.
+A sum counts as known if more than 99 % of the time has a value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyprof.prof.group import LEAST_KNOWN
 
 @dataclass(eq=False)
 class Sum:
-    """Cells that have an op, its shapes and a phase in common. cell: that with most time; the rest as cells have it."""
+    """Cells with the same op, shapes and phase. cell: the one with most time; other fields: sums of the cells' columns."""
 
     cell: int
     kernels: int = 0
@@ -32,7 +32,7 @@ class Sum:
     bounds_ns: Counter[str] = field(default_factory=Counter)
 
     def add(self, cells: Mapping[str, Any], at: int) -> None:
-        """One cell more."""
+        """Add one more cell."""
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + cells[name][at])
         ns = cells["time_ns"][at]
@@ -46,32 +46,32 @@ class Sum:
 
     @property
     def known_flops(self) -> int | None:
-        """FLOPs of all of it."""
+        """FLOPs, None if too little is known."""
         return self._known(self.flops, self.flops_ns)
 
     @property
     def known_bytes(self) -> int | None:
-        """Least bytes of all of it."""
+        """Least bytes, None if too little is known."""
         return self._known(self.bytes, self.bytes_ns)
 
     @property
     def known_lost_ns(self) -> int | None:
-        """Time above the roofline."""
+        """Time above the roofline, None if too little is known."""
         return self._known(self.lost_ns, self.lost_of_ns)
 
     @property
     def flops_per_s(self) -> float | None:
-        """Its rate of arithmetic."""
+        """Rate of arithmetic."""
         return None if self.known_flops is None or not self.flops_ns else self.flops / self.flops_ns * 1e9
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Its rate of least bytes."""
+        """Rate of least bytes."""
         return None if self.known_bytes is None or not self.bytes_ns else self.bytes / self.bytes_ns * 1e9
 
     @property
     def flops_per_byte(self) -> float | None:
-        """Its arithmetic intensity."""
+        """Arithmetic intensity."""
         return None if self.known_flops is None or not self.known_bytes else self.flops / self.bytes
 
     @property
@@ -81,12 +81,12 @@ class Sum:
 
     @property
     def bound(self) -> str | None:
-        """What limits most of its time."""
+        """The limit of most of its time."""
         return max(self.bounds_ns, key=lambda name: self.bounds_ns[name]) if self.bounds_ns else None
 
     @property
     def tensor(self) -> str | None:
-        """Whether it used Tensor Cores: yes, no, the share of time that did, na; None where it could not."""
+        """Use of Tensor Cores: yes, no, the share of time that did, na; None if it could not."""
         yes, no = self.tensor_ns["1"], self.tensor_ns["0"]
         if not yes and not no:
             return "na" if self.tensor_ns[None] else None
@@ -99,7 +99,7 @@ _SUMMED = (
 
 
 def sums_by_op(cells: Mapping[str, Any]) -> list[Sum]:
-    """One for each op with its shapes and phase, those with most time first."""
+    """One sum per op, shapes and phase, most time first."""
     found: dict[tuple[int, int], Sum] = {}
     for at, key in enumerate(zip(cells["op"], cells["phase"], strict=True)):
         found.setdefault(key, Sum(at)).add(cells, at)
@@ -107,7 +107,7 @@ def sums_by_op(cells: Mapping[str, Any]) -> list[Sum]:
 
 
 def layer_path(cells: Mapping[str, Any], node: int) -> str:
-    """The whole name of a layer; empty for the whole program."""
+    """The full name of a layer; "" for the whole program."""
     parent, name = cells["layers"]["parent"], cells["layers"]["name"]
     text = ""
     while node > 0:

@@ -1,7 +1,7 @@
-"""A section of the page -> its timeline as a figure: of each stream the busy time by phase, of each device the idle time by
-cause, the longest gaps one by one.
+"""A section of the page -> its timeline as a figure: busy time of each stream by phase, idle time of each device by cause, the
+longest gaps.
 
-The window is cut into as many columns as the page's timeline; a bar's height is the share of its columns' time.
+The columns are those of the page's timeline; the height of a bar is its share of the time of its columns.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pyprof.tables.units import human
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-_LANE, _ENTRY = 38, 29  # pixels of a lane with the room above it, and of an entry of the legend
-_FULL = 0.8  # of a lane: what is busy all the time
+_LANE, _ENTRY = 38, 29  # pixels of a lane with its margin, and of a legend entry
+_FULL = 0.8  # height within a lane of what is busy all the time
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _LINES = "#4b545c"
 
 
 class _Lane(NamedTuple):
-    """A row of the drawing. parts: of each phase or cause the thousandths of each column; css: what its colours begin with;
-    before: what stands before the names of its parts; device: its place among the devices."""
+    """A row of the drawing. parts: thousandths of each column by phase or cause; css: prefix of its colours; before: prefix of
+    the names of its parts; device: place among the devices."""
 
     name: str
     parts: Mapping[str, Sequence[int]]
@@ -35,7 +35,7 @@ class _Lane(NamedTuple):
 
 
 def timeline(section: Section) -> Figure:
-    """Lanes over the window's time. Raises ToolError where plotly is not installed."""
+    """Lanes over the window's time. Raises ToolError if plotly is not installed."""
     go, of, title = plotly(), section.charts["timeline"], f"Timeline of {section.summary.file.rpartition('/')[2]}"
     if of is None:
         return empty(title, section.sentences["idle"])
@@ -44,7 +44,8 @@ def timeline(section: Section) -> Figure:
     drawing = [*_bars(go, of, lanes, scale, unit), *_gaps(go, of, lanes, scale), *_steps(go, of, len(lanes), scale)]
     height = max(_LANE * len(lanes), _ENTRY * len({trace.name for trace in drawing})) + 20
     figure = framed(drawing, title, section.sentences["idle"], [*_notes(of)], height)
-    names = [f"{lane.name}: {percent(_share(of, lane))}" for lane in lanes]
+    shares = [float(sum(map(sum, lane.parts.values())) / 1000 / of["columns"]) for lane in lanes]  # of the window
+    names = [f"{lane.name}: {percent(share)}" for lane, share in zip(lanes, shares, strict=True)]
     figure.update_layout(barmode="overlay", bargap=0)
     figure.update_xaxes(title=f"time since the window's begin ({unit})", range=[0, of["wall_ns"] / scale])
     figure.update_yaxes(
@@ -55,7 +56,7 @@ def timeline(section: Section) -> Figure:
 
 
 def _lanes(of: Mapping[str, Any], on_gpu: bool) -> Iterator[_Lane]:
-    """From the top to the bottom."""
+    """The lanes from top to bottom."""
     for at, device in enumerate(of["devices"]):
         process = f", process {device['pid']}" if len(of["devices"]) > 1 else ""
         name = f"GPU {device['number']}{process}" if on_gpu else "CPU"
@@ -65,13 +66,8 @@ def _lanes(of: Mapping[str, Any], on_gpu: bool) -> Iterator[_Lane]:
         yield _Lane(f"{name} idle", device["idle"], "cause", "idle: ", at)
 
 
-def _share(of: Mapping[str, Any], lane: _Lane) -> float:
-    """How much of the window the lane's parts are together."""
-    return float(sum(map(sum, lane.parts.values())) / 1000 / of["columns"])
-
-
 def _bars(go: Any, of: Mapping[str, Any], lanes: Sequence[_Lane], scale: float, unit: str) -> Iterator[Any]:
-    """A trace for each part of each lane; parts of one name are one entry of the legend."""
+    """A trace for each part of each lane; equal names share a legend entry."""
     wide, named = of["wall_ns"] / of["columns"] / scale, set()
     for at, lane in enumerate(lanes):
         done = [0] * of["columns"]
@@ -93,7 +89,7 @@ def _bars(go: Any, of: Mapping[str, Any], lanes: Sequence[_Lane], scale: float, 
 
 
 def _runs(part: Sequence[int], done: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """Columns alike as one: first, end, what is drawn below them, their share."""
+    """Merge equal neighbouring columns: (first, end, height below, share)."""
     begin = 0
     for at in range(1, len(part) + 1):
         if at == len(part) or part[at] != part[begin] or done[at] != done[begin]:
@@ -103,30 +99,29 @@ def _runs(part: Sequence[int], done: Sequence[int]) -> Iterator[tuple[int, int, 
 
 
 def _gaps(go: Any, of: Mapping[str, Any], lanes: Sequence[_Lane], scale: float) -> Iterator[Any]:
-    """The longest gaps as lines above the idle lanes."""
+    """The longest gaps, as lines above the idle lanes."""
     gaps = of["gaps"]
     lane_of = {lane.device: at for at, lane in enumerate(lanes) if lane.css == "cause"}
     shown = [gap for gap in gaps if gap["device"] in lane_of]
     if not shown:
         return
+    about = []
+    for gap in shown:
+        causes = ", ".join(f"{cause.replace('_', ' ')} {human(ns, 'ns')}" for cause, ns in gap["causes"])
+        about.append(hover(f"gap of {human(gap['time_ns'], 'ns')}", [
+            ("causes", causes or "na"), ("begins at", human(gap["start_ns"], "ns")),
+            ("before it", gap["before"] or "the window's begin"), ("after it", gap["after"] or "the window's end"),
+        ]))  # fmt: skip
     yield go.Bar(
         x=[(gap["start_ns"] + gap["time_ns"] / 2) / scale for gap in shown], width=[gap["time_ns"] / scale for gap in shown],
         base=[-lane_of[gap["device"]] - 1 + _FULL + 0.04 for gap in shown], y=[0.1] * len(shown),
-        hovertext=[_about(gap) for gap in shown], hoverinfo="text", name="longest gaps",
+        hovertext=about, hoverinfo="text", name="longest gaps",
         marker={"color": _LINES, "line": {"width": 0}},
     )  # fmt: skip
 
 
-def _about(gap: Mapping[str, Any]) -> str:
-    causes = ", ".join(f"{cause.replace('_', ' ')} {human(ns, 'ns')}" for cause, ns in gap["causes"])
-    return hover(f"gap of {human(gap['time_ns'], 'ns')}", [
-        ("causes", causes or "na"), ("begins at", human(gap["start_ns"], "ns")),
-        ("before it", gap["before"] or "the window's begin"), ("after it", gap["after"] or "the window's end"),
-    ])  # fmt: skip
-
-
 def _steps(go: Any, of: Mapping[str, Any], lanes: int, scale: float) -> Iterator[Any]:
-    """A line at each begin and end of a step within the window."""
+    """A line at each begin and end of a step."""
     edges = sorted({ns for step in of["steps"] for ns in step if 0 < ns < of["wall_ns"]})
     if edges:
         xs, ys = [one for ns in edges for one in (ns / scale, ns / scale, None)], [0, -lanes - 0.1, None] * len(edges)

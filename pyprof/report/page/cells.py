@@ -1,46 +1,44 @@
-"""Kernels of a window -> cells, the sums over all that have op, shapes, phase, layer and kernel in common.
+"""Kernels of a window -> cells: sums over the kernels with the same op, shapes, phase, layer and kernel name.
 
-Every table and chart of the page adds up cells, so that all of them agree and can be filtered together. Their number does not
-grow with the kernels. No layout here.
+All tables and charts of the page add up cells, so they agree and filter together. The number of cells does not grow with the
+number of kernels. No layout here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, is_first
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import pieces, taken
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
-from pyprof.parse.records.records import PHASES, Stack
-from pyprof.prof.cost import Costs
+from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
 from pyprof.tables.names import text_of
 
-MOST = 12_000  # cells of a page; the least of more are one together
+MOST = 12_000  # cells of a page; the smallest ones beyond it are summed up
 _T = TypeVar("_T")
 
 
 class _Codes:
-    """A number for each distinct thing, in order of appearance."""
+    """Numbers distinct things in order of appearance."""
 
     def __init__(self) -> None:
         self.known: dict[Any, int] = {}
 
     def all(self, things: Sequence[_T], key: Callable[[_T], object], none: object) -> Ints:
-        """The number of each thing, and at the end that of what has none (code -1)."""
+        """The number of each thing; the last is for records without one (code -1)."""
         return np.array([self.known.setdefault(one, len(self.known)) for one in [*map(key, things), none]], np.int64)
 
 
-class _Sums(NamedTuple):
-    """Of each cell: how many kernels, executions of ops that begin in it, ns, FLOPs, bytes and ns above the roofline of those
-    of which it is known, the time of these, and the least time that their roofline allows."""
+class _CellSums(NamedTuple):
+    """Per cell: kernels, executions of ops that begin in it, ns; FLOPs, bytes and ns above the roofline, each where known with
+    the time of these kernels; the least ns that the roofline allows."""
 
     kernels: Ints
     calls: Ints
@@ -55,16 +53,16 @@ class _Sums(NamedTuple):
 
 
 def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
-    """The cells of these records as columns for JSON, with the tables that their codes point into."""
+    """The cells of these records as columns for JSON, with the lists that their codes point into."""
     records, tables = frame.records, [_Codes() for _ in range(4)]
     ops, paths, kernels, sources = tables
     verdict, verdicts = frame.verdicts
     columns = (records["call"], records["phase"], records["scope"], records["name"], verdict, frame.roofline.bound)
-    raw = distinct_rows(*(taken(column, rows) for column in columns))
+    raw = distinct_rows(*(column[rows] for column in columns))
     sums = _summed(frame, rows, raw.inverse, len(raw.first))
     call, phase, scope, name, verdict, bound = raw.columns
     names = [*map(records.strings.__getitem__, (used := np.unique(name)).tolist())]
-    source = sources.all(records.stacks, _source, None)[scope]
+    source = sources.all(records.stacks, lambda one: one.trace[-1] if one.trace else None, None)[scope]
     coded = (
         ops.all(records.calls, lambda one: (one.op, params(one)), (None, None))[call],
         np.where(phase < 0, len(PHASES), phase),
@@ -74,7 +72,7 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
         np.where(bound < 0, len(BOUNDS), bound),
     )
     found = distinct_rows(*coded)
-    merged = _Sums(*(_sum(column, found.inverse, len(found.first)) for column in sums))
+    merged = _CellSums(*(_sum(column, found.inverse, len(found.first)) for column in sums))
     order = np.argsort(-merged.time_ns, kind="stable")
     shown, rest = order[:most], order[most:]
     largest = np.lexsort((-sums.time_ns, found.inverse))
@@ -95,32 +93,18 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _source(stack: Stack) -> str | None:
-    return stack.trace[-1] if stack.trace else None
-
-
-def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _Sums:
-    records, costs = frame.records, frame.costs
-    instance = taken(records["instance"], rows)
-    first = is_first(instance)
-    found: list[Ints] = [np.zeros(count, np.int64)] * len(_Sums._fields)
-    for part in pieces(len(rows)):
-        some = _sums_of(frame, costs, rows[part], group[part], (instance[part] < 0) | first[part], count)
-        found = [before + own for before, own in zip(found, some, strict=True)]
-    return _Sums(*found)
-
-
-def _sums_of(frame: Frame, costs: Costs, rows: Ints, group: Ints, begins: Bools, count: int) -> Iterator[Ints]:
-    """The same of some records. begins: with which an execution of an op begins."""
-    time = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
-    yield np.bincount(group, minlength=count)
-    yield np.bincount(group[begins], minlength=count)
-    yield summed(group, time, count)
-    for values in (costs.flops_of(rows), costs.of("bytes", rows), frame.roofline.lost_ns[rows]):
+def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _CellSums:
+    """Sums over these records by group. An execution of an op counts in the group of its first record."""
+    instance, time = frame.records["instance"][rows], np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
+    begins = (instance < 0) | is_first(instance)
+    found = [np.bincount(group, minlength=count), np.bincount(group[begins], minlength=count), summed(group, time, count)]
+    for values in (frame.costs.flops_of(rows), frame.costs.of("bytes", rows), frame.roofline.lost_ns[rows]):
         known = values >= 0
-        yield _sum(np.where(known, values, 0), group, count)
-        yield summed(group, np.where(known, time, 0), count)
-    yield _sum(np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64), group, count)
+        found.append(_sum(np.where(known, values, 0), group, count))
+        found.append(summed(group, np.where(known, time, 0), count))
+    least = np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64)
+    found.append(_sum(least, group, count))
+    return _CellSums(*found)
 
 
 def _sum(values: Ints, group: Ints, count: int) -> Ints:
@@ -128,8 +112,8 @@ def _sum(values: Ints, group: Ints, count: int) -> Ints:
 
 
 def _tree(paths: Sequence[tuple[str, ...]], used: list[int]) -> dict[str, list[Any]]:
-    """The layers as a tree: of each node the one around it (-1: none) and its name, with what joins it to that one; node: of
-    each path. The first node is the whole."""
+    """The layers as a tree. parent: of each node, -1 for the first, which is everything; name: with the character that joins it
+    to its parent; node: of each path."""
     nodes: dict[tuple[str, ...], int] = {(): 0}
     parent, name, node = [-1], [""], [0] * len(paths)
     for code in dict.fromkeys(used):

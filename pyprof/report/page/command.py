@@ -1,9 +1,9 @@
-"""Write one page for a browser, to look at and to send: what the summary says, where the time goes by layer, op and kernel, the
-roofline, the timeline with its gaps, tables that sort and filter, what is unknown, how it was computed.
+"""Write one page for a browser, to look at and to share: the summary, time by layer, op and kernel, the roofline, the timeline
+with its gaps, tables that sort and filter, what is unknown, how it was computed.
 
     pyprof report FILE -o report.html
-    pyprof report BEFORE AFTER -o report.html    what changed, and a section each
-    pyprof report DIR -o report.html             one file a rank: the job, its ranks compared, a section of those that stand out
+    pyprof report BEFORE AFTER -o report.html    what changed, and a section for each
+    pyprof report DIR -o report.html             a job with one file per rank: ranks compared, sections of some
 
 The page is one file that needs no network.
 """
@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyprof.arrays.spool import SMALL_PIECE_ROWS, columns_on_disk
 from pyprof.errors import UsageError
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.visible import tell
@@ -29,20 +28,19 @@ if TYPE_CHECKING:
     from pyprof.report.ranks.units import Choose
     from pyprof.report.time.overview import Overview
 
-_MOST = 16  # captures and folders of a page
+_MOST = 16  # captures and folders on a page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof report`."""
-    parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records, or folders with one for each rank")
+    parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records, or folders with one file per rank")
     parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the page")
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_window(parser)
     add_whole(parser)
     add_graphs(parser)
 
 
-@columns_on_disk(piece_rows=SMALL_PIECE_ROWS)
 def run(options: argparse.Namespace) -> int:
     """Read, compute, write. Returns the exit code."""
     from pyprof.hardware import gpus
@@ -66,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 def _read(
     names: Sequence[str], gpu: Gpu | None, choose: Choose | None
 ) -> tuple[list[Section | Job], list[Compared | JobsCompared]]:
-    """A section of each capture, a job of each folder, and what changed from the first to each other of its kind."""
+    """(a section per capture and a job per folder; comparisons of the first with each other one of its kind)."""
     from pyprof.parse.records.locations import is_folder, locate
     from pyprof.report.diff.compare import Comparison
     from pyprof.report.page.data import compared, jobs_compared, section_of

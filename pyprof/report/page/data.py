@@ -1,4 +1,4 @@
-"""An overview and its summary -> what one section of the page holds: the data of its charts, and the sentences above them.
+"""An overview and its summary -> one section of the page: the data of its charts and the sentences above them.
 
 Figures are the summary's. Nothing here knows HTML.
 """
@@ -11,33 +11,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.report.diff.compare import Comparison
+from pyprof.report.diff.compare import Comparison, compare_ranks
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
-from pyprof.report.diff.job import compare_ranks
 from pyprof.report.page import sentences
 from pyprof.report.page.cells import MOST, cells_of
-from pyprof.report.page.places import places_of
-from pyprof.report.page.timeline import COLUMNS, timeline_of
+from pyprof.report.page.timeline import COLUMNS, places_of, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
 from pyprof.report.summary.model import Figures
 from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 from pyprof.tables.table import Table
 
-_DIFFERENCES, _WORTH_A_ROW = 30, 0.002  # rows of a comparison; of all changes: what less is has no row
-_NAMED_SHARE = 0.01  # of the products' time: a precision with less has no ceiling on the chart
-_UNKNOWN = 8  # rows of what is not known
+_DIFFERENCES, _WORTH_A_ROW = 30, 0.002  # rows of a comparison; smaller shares of all changes have no row
+_NAMED_SHARE = 0.01  # of the products' time: precisions below it have no line on the chart
+_UNKNOWN = 8  # reasons listed for unknown FLOPs
 
 
 class Section(NamedTuple):
-    """One capture: its summary, what the charts are drawn from, one sentence above each, and what is unknown (reason, kernels,
-    ns)."""
+    """One capture. charts: their data; sentences: one above each chart; unknown: (reason, kernels, ns) without FLOPs."""
 
     summary: Figures
     charts: Mapping[str, Any]
@@ -46,8 +43,8 @@ class Section(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What changed from the first capture to another. lines: the verdict; rows: (op, shape, layer, before_ns, after_ns, what);
-    left: rows that are not shown, and the change in ns that they are together."""
+    """The changes from the first capture to another. lines: the verdict; rows: (op, shape, layer, before_ns, after_ns, what);
+    left: number of rows not shown, and their change in ns."""
 
     names: tuple[str, str]
     lines: tuple[str, ...]
@@ -56,19 +53,19 @@ class Compared(NamedTuple):
 
 
 class JobsCompared(NamedTuple):
-    """What changed from one job to another, rank by rank."""
+    """The changes from one job to another, rank by rank."""
 
     names: tuple[str, str]
     table: Table
 
 
 def section_of(overview: Overview, name: str, files: int = 1) -> Section:
-    """Of one capture; files: how many share the page."""
+    """The section of one capture. files: how many share the page."""
     return charted(overview, summarise(overview, name), files)
 
 
 def charted(overview: Overview, summary: Figures, files: int = 1) -> Section:
-    """The section of a capture whose summary is there already."""
+    """The section of a capture with its summary. files: how many share the page."""
     chosen = kernels_of(overview)
     cells = cells_of(overview.frame, chosen, MOST // files)
     timeline = timeline_of(overview, max(COLUMNS // files, 200)) if summary.wall_ns else None
@@ -105,16 +102,12 @@ def jobs_compared(before: str, after: str, read: Callable[[str], Overview]) -> J
 
 
 def _roofs(frame: Frame, chosen: Ints, cells: Mapping[str, Any]) -> dict[str, Any]:
-    """The ceilings of the device on which most ran: arithmetic (name, FLOP/s), DRAM (bytes/s), and notes on what is missing."""
+    """Limits of the device with most time: arithmetic as (name, FLOP/s), DRAM and L2 in bytes/s, notes on missing ones."""
     records = frame.records
-    time, on_cpu = np.zeros(len(records.gpus) + 1, np.int64), True  # of each device, at the end of none
-    there = np.zeros(len(time), np.bool_)
-    for part in pieces(len(chosen)):
-        gpu = records["gpu"][chosen[part]].astype(np.int64)
-        time += summed(np.where(gpu < 0, len(time) - 1, gpu), np.maximum(records["dur_ns"][chosen[part]], 0), len(time))
-        there[gpu] = True
-        on_cpu &= bool((records["kind"][chosen[part]] == ActivityKind.CPU).all())
-    codes = np.flatnonzero(there[:-1]).tolist()
+    gpu, dur_ns = records["gpu"][chosen].astype(np.int64), np.maximum(records["dur_ns"][chosen], 0)
+    time = summed(np.where(gpu < 0, len(records.gpus), gpu), dur_ns, len(records.gpus) + 1)  # at the end: on no device
+    on_cpu = bool((records["kind"][chosen] == ActivityKind.CPU).all())
+    codes = distinct_values(gpu[gpu >= 0]).tolist()
     notes: list[str] = []
     if codes and frame.gpus:
         most = max(codes, key=lambda code: int(time[code]))
@@ -137,7 +130,7 @@ def _roofs(frame: Frame, chosen: Ints, cells: Mapping[str, Any]) -> dict[str, An
 
 
 def _peaks(frame: Frame, gpu: int, cells: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The ceilings of the precisions and units that multiplied, and of the cores."""
+    """(name, FLOP/s) of the precisions and units of matrix products, and of the plain cores."""
     device, spent = frame.gpus[gpu][0], Counter[tuple[str, str]]()
     verdicts = frame.verdicts[1]
     for code, ns in zip(cells["verdict"], cells["time_ns"], strict=True):

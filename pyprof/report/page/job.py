@@ -1,7 +1,7 @@
-"""The captures of a job's ranks -> the part of the page about the job: its summary, its ranks beside each other, who is late,
-how fast they communicate, and which of them have a section of their own.
+"""The captures of a job's ranks -> the part of the page about the job: its summary, ranks side by side, stragglers,
+communication, and sections of the ranks that stand out.
 
-Two captures are in memory at most. Figures are those of `pyprof summary` and `pyprof ranks` of the folder. Knows no HTML.
+At most two captures are in memory. Figures are those of `pyprof summary` and `pyprof ranks`. Knows no HTML.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pyprof.parse.records.locations import File
 from pyprof.report.page.data import Section, section_of
 from pyprof.report.ranks.advice import Straggler, lines, straggler
 from pyprof.report.ranks.results import TABLES
-from pyprof.report.ranks.survey import Survey, survey
+from pyprof.report.ranks.survey import survey
 from pyprof.report.ranks.units import Choose
 from pyprof.report.summary.job import job_of
 from pyprof.report.summary.make import summarise
-from pyprof.report.summary.summary import Summary
+from pyprof.report.summary.screen import Summary
 from pyprof.report.time.overview import Overview
 from pyprof.tables.table import Table
 
@@ -28,7 +28,7 @@ _TABLES = ("ranks", "stragglers", "bandwidth")  # of `pyprof ranks`
 
 
 class Rank(NamedTuple):
-    """One rank beside the others. number: -1 unknown; why: it has a section, "" if it has none, or all have one."""
+    """One rank. number: -1 unknown; why: the reason for its section, "" without a section or if all have one."""
 
     number: int
     summary: Summary
@@ -36,8 +36,8 @@ class Rank(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job. lines: who is late, what that costs; tables: of the ranks, of what late ones did, of communication; sections: of
-    some ranks, by their place in `ranks`."""
+    """A job. lines: the straggler and its cost; tables: ranks, stragglers, communication; sections: (place in `ranks`, section)
+    of some ranks."""
 
     summary: Summary
     ranks: tuple[Rank, ...]
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
 
 def job_section(name: str, files: Sequence[File], read: Callable[[File], Overview], choose: Choose | None = None) -> Job:
-    """Of the job whose ranks are in these files; name: what it is called; choose: the part of it that was asked for."""
+    """The job whose ranks are in these files. name: of the job; choose: the part that the user asked for."""
     ranks = [summarise(read(file), str(file)) for file in files]
     numbers = [named_rank(file) for file in files]
     late: Straggler | None = None
@@ -58,8 +58,9 @@ def job_section(name: str, files: Sequence[File], read: Callable[[File], Overvie
         whole = survey(files, choose)
         late, notes, words = straggler(whole), whole.notes, tuple(lines(whole))
         tables = tuple(table for key in _TABLES if len((table := TABLES[key](whole)).rows))
-        numbers = _numbers(whole, numbers)
-    except InputError:  # nothing that ranks could be compared by
+        if len(whole.units) == len(numbers) and not whole.failures:  # recorded ranks outrank file names
+            numbers = whole.rank_numbers.tolist()
+    except InputError:  # the ranks have nothing in common to compare
         pass
     shown = _notable(ranks, None if late is None or late.rank not in numbers else numbers.index(late.rank))
     sections = tuple((at, section_of(read(files[at]), str(files[at]), len(shown))) for at in shown)
@@ -67,13 +68,8 @@ def job_section(name: str, files: Sequence[File], read: Callable[[File], Overvie
     return Job(job_of(name, ranks, late, notes), tuple(beside), words, tables, sections)
 
 
-def _numbers(whole: Survey, named: list[int]) -> list[int]:
-    """The rank of each file as it was recorded, where each holds one rank; else as their names say."""
-    return whole.rank_numbers.tolist() if len(whole.units) == len(named) and not whole.failures else named
-
-
 def _notable(ranks: Sequence[Summary], late: int | None) -> dict[int, list[str]]:
-    """The places of the ranks with a section, and why: the late one first, then those that stand out; all of a few."""
+    """Ranks with a section, and why: the straggler first, then others that stand out; all ranks of a small job."""
     reasons: dict[int, list[str]] = {} if late is None else {late: ["the others wait for it"]}
     outstanding: tuple[tuple[str, Callable[[Summary], int]], ...] = (
         ("most exposed communication", lambda one: one.busy.get("communication", 0)),

@@ -1,6 +1,6 @@
-"""Sections and comparisons -> one HTML file that needs no other, under a policy that lets nothing else run or load.
+"""Sections and comparisons -> one self-contained HTML file, with a policy that lets nothing else run or load.
 
-The text is made here by the template, the charts in the browser by the one script, from JSON. Figures are given, none computed.
+The template makes the text, the script draws the charts from JSON in the browser. No figure is computed here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyprof.tables.table import Table, Texts, printed
 from pyprof.tables.units import human
 
 _ASSETS = Path(__file__).with_name("assets")
-_OPEN = 2  # captures beside each other that are shown at once
+_OPEN = 2  # captures whose sections are open at first
 _SCRIPTS = ("d3.js", "base.js", "cells.js", "icicle.js", "roofline.js", "timeline.js", "tables.js", "main.js")
 
 
@@ -37,23 +37,30 @@ def render(entries: Sequence[Section | Job], comparisons: Sequence[Compared | Jo
     """The page of some captures and jobs."""
     sections = [*_sections(entries)]
     names = _names([entry.summary.file for entry in entries])
+    items = []
+    for item in re.split(r"\n(?=- )", help_page("conventions").partition("\n")[2].strip()):
+        parts = " ".join(item.removeprefix("- ").split()).split("`")  # one paragraph of Markdown with code in it
+        marked = (Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
+        items.append(Markup("<li>{}</li>").format(Markup("").join(marked)))
+    terms = help_page("terms").partition("\n")[2].strip()
+    words = Markup("<ul>{}</ul><details><summary>The words of this page</summary><pre>{}</pre></details>")
     return _rendered(
         "page.html", "report", [{**section.charts, "name": shown["name"]} for section, shown in sections],
         title=", ".join(names[:3]) + ("" if len(names) < 4 else ", ..."),
         sections=[shown for _, shown in sections], several=len(sections) > 1, names=names,
         jobs=[_job(entry, name) for entry, name in zip(entries, names, strict=True) if isinstance(entry, Job)],
         compared=[_compared(one) for one in comparisons], beside=_beside([entry.summary for entry in entries]),
-        conventions=_conventions(),
+        conventions=words.format(Markup("").join(items), terms),
     )  # fmt: skip
 
 
 def render_measured(charts: Mapping[str, Any], title: str) -> str:
-    """The page of a measured roofline, with the chart of the other page. charts: `measured`, cells, roofs, total_ns."""
+    """The page of a measured roofline, with the same chart. charts: measured, cells, roofs, total_ns."""
     return _rendered("measured.html", "counters", [charts], title=title)
 
 
 def _rendered(template: str, command: str, data: object, **shown: Any) -> str:
-    script, style = _asset_script(), _asset("page.css")
+    script, style = "".join(map(_asset, _SCRIPTS)), _asset("page.css")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_ASSETS), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -64,7 +71,7 @@ def _rendered(template: str, command: str, data: object, **shown: Any) -> str:
 
 
 def _sections(entries: Sequence[Section | Job]) -> Iterator[tuple[Section, dict[str, Any]]]:
-    """Every capture that has a section, and what the template shows of it."""
+    """Every section, and the values that the template shows of it."""
     found: list[tuple[Section, str, str]] = []
     for entry in entries:
         if isinstance(entry, Section):
@@ -76,13 +83,16 @@ def _sections(entries: Sequence[Section | Job]) -> Iterator[tuple[Section, dict[
     names = _names([section.summary.file for section, _, _ in found])
     few = len(found) <= _OPEN
     for at, ((section, number, why), name) in enumerate(zip(found, names, strict=True)):
-        title = f"{number}: {name}" if number else name
-        opened = few and len(entries) == len(found)
-        yield section, {**_section(section, title), "why": why, "open": opened or not at, "number": at}
+        unknown = [(reason, f"{count:,}", human(ns, "ns")) for reason, count, ns in section.unknown]
+        yield section, {
+            "name": f"{number}: {name}" if number else name, "summary": section.summary, "sentences": section.sentences,
+            "unknown": unknown, **described(section.summary), "why": why,
+            "open": (few and len(entries) == len(found)) or not at, "number": at,
+        }  # fmt: skip
 
 
 def policy(script: str, style: str) -> str:
-    """The Content-Security-Policy: this script, this style, nothing else from anywhere."""
+    """The Content-Security-Policy: only this script and this style."""
     return f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
 
 
@@ -91,7 +101,7 @@ def _hash(text: str) -> str:
 
 
 def embedded(data: object) -> str:
-    """JSON that can stand in a script element: no text in it ends that element or begins a comment."""
+    """JSON that is safe in a script element: no text in it ends the element or begins a comment."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -101,15 +111,11 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _asset_script() -> str:
-    return "".join(_asset(name) for name in _SCRIPTS)
-
-
 # ---------------------------------------------------------------------------------------------- texts of a section
 
 
 def _names(files: Sequence[str]) -> list[str]:
-    """What sections are called: the names of the files, with as much of their folders as tells them apart."""
+    """File names as titles, with as many folders as it takes to tell them apart."""
     parts = [re.split(r"[/\\]", file.rstrip("/")) for file in files]
     for count in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(part[-count:]) for part in parts]
@@ -118,14 +124,8 @@ def _names(files: Sequence[str]) -> list[str]:
     return [text_of(name) for name in names]
 
 
-def _section(section: Section, name: str) -> dict[str, Any]:
-    unknown = [(reason, f"{count:,}", human(ns, "ns")) for reason, count, ns in section.unknown]
-    of = section.summary
-    return {"name": name, "summary": of, "sentences": section.sentences, "unknown": unknown, **described(of)}
-
-
 def _job(job: Job, name: str) -> dict[str, Any]:
-    """What the template shows of a job, each rank's bar as long as its wall time."""
+    """The values of a job for the template; each rank's bar is as long as its wall time."""
     longest = max((rank.summary.wall_ns or 0 for rank in job.ranks), default=0) or 1
     files = _names([rank.summary.file for rank in job.ranks])
     ranks = [
@@ -143,7 +143,7 @@ def _job(job: Job, name: str) -> dict[str, Any]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """A table as texts: of each column its name, what it means and whether it is of numbers."""
+    """A table as texts. columns: name, meaning, and whether it holds numbers."""
     shown = readable(table)
     columns = [
         {"name": header.text, "help": header.help, "number": not isinstance(values, Texts)}
@@ -156,7 +156,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _beside(summaries: Sequence[Figures]) -> list[tuple[str, list[str]]]:
-    """The same figures of all in the same rows."""
+    """(name, value of each summary) of every figure; empty for one summary."""
     rows: dict[str, dict[int, str]] = {}
     for at, of in enumerate(summaries):
         for name, value, _ in figures(of):
@@ -184,17 +184,3 @@ def _compared(one: Compared | JobsCompared) -> Mapping[str, object]:
 
 def _signed(ns: int) -> str:
     return f"{'-' if ns < 0 else '+'}{human(abs(ns), 'ns')}"
-
-
-def _conventions() -> Markup:
-    """The pages of `pyprof help` that say it."""
-    items = re.split(r"\n(?=- )", help_page("conventions").partition("\n")[2].strip())
-    texts = Markup("").join(Markup("<li>{}</li>").format(_marked(item.removeprefix("- "))) for item in items)
-    terms = help_page("terms").partition("\n")[2].strip()
-    return Markup("<ul>{}</ul><details><summary>The words of this page</summary><pre>{}</pre></details>").format(texts, terms)
-
-
-def _marked(text: str) -> Markup:
-    """One paragraph of Markdown with code in it."""
-    parts = " ".join(text.split()).split("`")
-    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))

@@ -1,4 +1,4 @@
-"""The figures of a capture -> the sentence above each chart of its section: what a reader should take from it.
+"""The figures of a capture -> a sentence above each chart that says what to take from it.
 
 Figures are the summary's. Names of captures are one printable line. Nothing here knows HTML.
 """
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Ints
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
@@ -20,18 +19,18 @@ from pyprof.report.summary.model import Figures, Share
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
 
-_MUCH = 0.1  # of the time: what has less is not what to look at first
+_MUCH = 0.1  # of the time: less is not worth looking at first
 _NEARLY = 0.9  # of a layer's time
-_LEAST = 0.02  # of the time: with less of it a sentence on the roofline would mislead
+_LEAST = 0.02  # of the time: if less is known, a sentence on the roofline would mislead
 _CLOSE, _HALF = 0.8, 0.5  # of the roofline
 _LIMITS = {
     "compute": "arithmetic", "memory": "memory bandwidth", "l2": "the L2 cache", "launch": "how fast the host launches",
-    "latency": "that each does too little to fill the device",
+    "latency": "too little work to fill the device",
 }  # fmt: skip
 
 
 def of_layers(summary: Figures) -> str:
-    """The layer and the op with most time."""
+    """Name the layer and the op with most time."""
     what = "kernel" if summary.on_gpu else "op"
     several = f" on {len(summary.devices)} devices together" if len(summary.devices) > 1 else ""
     parts = [f"{human(summary.kernel_ns, 'ns')} of {what} time{several}.", _layer(summary)]
@@ -45,20 +44,16 @@ def of_layers(summary: Figures) -> str:
 
 def _layer(summary: Figures) -> str:
     if not any(one.name for one in summary.layers):
-        return "The capture names no layers (one that pyprof run records does)."
+        return "The capture names no layers; one recorded by pyprof run does."
     if not (summary.layers[0].name and summary.layers[0].share > _MUCH):
         return ""
-    most, inside = _deepest(summary.layers[0])
+    most = summary.layers[0]
+    within = [one for one in most.inside if one.name]
+    inside = within[0] if within and within[0].share > _MUCH else None
+    if within and within[0].time_ns > _NEARLY * most.time_ns:  # nearly all of its time is in one layer inside it
+        most, inside = within[0], None
     in_it = f"; in it {_named(inside)}" if inside is not None else ""
     return f"The layer with most of it is {_named(most)}{in_it}."
-
-
-def _deepest(layer: Share) -> tuple[Share, Share | None]:
-    """The layer, or the one inside it that has nearly all of its time; and the one in it with most, if that is much."""
-    inside = [one for one in layer.inside if one.name]
-    if inside and inside[0].time_ns > _NEARLY * layer.time_ns:
-        return inside[0], None
-    return layer, inside[0] if inside and inside[0].share > _MUCH else None
 
 
 def _named(one: Share) -> str:
@@ -66,19 +61,15 @@ def _named(one: Share) -> str:
 
 
 def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
-    """Whether the ops of which a limit is known are at it, what limits them, and where most is lost. chosen: the kernels."""
+    """How close ops come to the roofline, what limits them and where most is lost. chosen: rows of the kernels."""
     names: dict[str, int] = {}
     op_of = np.array([*(names.setdefault(call.op, len(names)) for call in frame.records.calls), len(names)], np.int64)
-    total, whole = 0, 0
-    spent_on, lost_in = np.zeros(len(BOUNDS), np.int64), np.zeros(len(names) + 1, np.int64)
-    for part in pieces(len(chosen)):
-        rows = chosen[part]
-        lost, time = frame.roofline.lost_ns[rows], np.maximum(frame.records["dur_ns"][rows], 0)
-        known = lost >= 0
-        total += int(time[known].sum())
-        whole += int(time.sum())
-        spent_on += summed(frame.roofline.bound[rows[known]].astype(np.int64), time[known], len(spent_on))
-        lost_in += summed(op_of[frame.records["call"][rows[known]]], lost[known], len(lost_in))
+    lost, time = frame.roofline.lost_ns[chosen], np.maximum(frame.records["dur_ns"][chosen], 0)
+    known = lost >= 0
+    rows, lost, whole, time = chosen[known], lost[known], int(time.sum()), time[known]
+    total = int(time.sum())
+    spent_on = summed(frame.roofline.bound[rows].astype(np.int64), time, len(BOUNDS))
+    lost_in = summed(op_of[frame.records["call"][rows]], lost, len(names) + 1)  # at the end: kernels without an op
     above = int(lost_in.sum())
     share = total / whole if total else 0.0
     if share < _LEAST:
@@ -90,23 +81,18 @@ def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
     for code, ns in enumerate(spent_on.tolist()):
         spent[BOUNDS[code].rstrip("!")] += ns
     (name, most), *_ = spent.most_common(1)
-    least = f"the {human(total, 'ns')} of the ops{of} would be {human(total - above, 'ns')} at the limits of the device"
+    least = f"the ops{of} take {human(total, 'ns')}, and {human(total - above, 'ns')} at the limits of the device"
     where = ""
     if above:
-        op, most_lost = _most_lost([*names], lost_in)
-        where = f" Most is lost in {op}: {human(most_lost, 'ns')} of the {human(above, 'ns')} above the limits."
-    limit = f"What limits most of them is {_LIMITS[name]} ({100 * most / total:.0f} % of their time)."
+        most_in = int(lost_in[: len(names)].argmax()) if names else 0
+        op, most_ns = text_of([*names][most_in]) if names else "kernels without an op", int(lost_in[most_in])
+        where = f" Most is lost in {op}: {human(most_ns, 'ns')} of the {human(above, 'ns')} above the limits."
+    limit = f"Most of their time ({100 * most / total:.0f} %) is limited by {_LIMITS[name]}."
     return f"{how} the roofline, at {100 * reached:.0f} % of it: {least}. {limit}{where}"
 
 
-def _most_lost(names: Sequence[str], lost_ns: Ints) -> tuple[str, int]:
-    """The op that loses most in all its places, and how much. lost_ns: of each op, at the end of none."""
-    most = int(lost_ns[: len(names)].argmax()) if len(names) else 0
-    return (text_of(names[most]) if names else "kernels without an op"), int(lost_ns[most])
-
-
 def _missing(summary: Figures) -> Iterator[str]:
-    """What a roofline needs, and is not known."""
+    """Facts that a roofline needs and that are unknown."""
     known = summary.known
     if known is None or min(known.flops, known.bytes) < _MUCH:
         share = 0.0 if known is None else min(known.flops, known.bytes)
@@ -120,7 +106,7 @@ def _missing(summary: Figures) -> Iterator[str]:
 
 
 def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
-    """How long the device idles, why, and before which op. places: as `places_of` gives them."""
+    """How long the device idles, why, and before which op. places: from `places_of`."""
     if summary.wall_ns is None:
         return "The records do not say when they ran, so idle time is not known."
     total = sum(summary.idle_ns.values())
@@ -133,18 +119,18 @@ def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
     where = ""
     if places and total and (most := places[0]["time_ns"] / total) > _MUCH:
         layer = f" in {places[0]['layer']}" if places[0]["layer"] else ""
-        where = f" {100 * most:.0f} % of that is right before the op {places[0]['op']}{layer}."
+        where = f" {100 * most:.0f} % of it comes just before {places[0]['op']}{layer}."
     return f"The {what} idles {human(total, 'ns')} of {human(summary.wall_ns, 'ns')}, {share:.0f} %{mean}{causes}.{where}"
 
 
 def of_tensor_cores(cells: Mapping[str, Any], amd: bool = False) -> str:
-    """Which share of the time of products ran on Tensor Cores, which a device of AMD calls matrix cores."""
+    """The share of products' time on Tensor Cores (on an AMD device: matrix cores)."""
     cores = "matrix cores" if amd else "Tensor Cores"
     spent = Counter[str | None]()
     for verdict, ns in zip(cells["verdict"], cells["time_ns"], strict=True):
         spent[cells["verdicts"][verdict][0]] += ns
     total = spent["1"] + spent["0"]
     if not total:
-        return f"No kernel multiplies matrices in a type for which this device has {cores}, as far as is known."
+        return f"No kernel is known to multiply matrices in a type that the {cores} of this device take."
     share = 100 * spent["1"] / total
-    return f"{cores[0].upper()}{cores[1:]} did {share:.0f} % of {human(total, 'ns')} of matrix products that could use them."
+    return f"{share:.0f} % of the {human(total, 'ns')} of matrix products that could use {cores} ran on them."

@@ -1,39 +1,38 @@
-"""The division of a window -> a timeline of so many columns: per stream the busy time by phase, per device the idle time by
-cause, and the longest gaps one by one.
+"""The division of a window -> a timeline of so many columns, with the longest gaps, and the ops before which devices idle.
 
-Its size does not grow with the kernels. Times are in ns since the window's begin; shares of a column are in thousandths.
+The timeline has the busy time of each stream by phase and the idle time of each device by cause. Its size does not grow with
+the kernels. Times are in ns since the window's begin; shares of a column are in thousandths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, largest
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import pieces, taken
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
+from pyprof.prof.group import layer_names
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 
 COLUMNS = 800
-_STREAMS = 8  # of a device, those with most time; the others are one together
+_STREAMS = 8  # of a device: those with most time, the others together
 _DEVICES = 16
-_GAPS, _STEPS = 60, 200
-_Weighted: TypeAlias = tuple[Ints, Ints, Ints, Floats]  # of intervals the group, begin, end and weight
+_GAPS, _STEPS, _PLACES = 60, 200, 40
 
 
 def timeline_of(overview: Overview, columns: int = COLUMNS) -> dict[str, Any] | None:
-    """None where the records do not say when they ran."""
+    """The timeline as data for JSON; None if the records have no times."""
     division, window = overview.division, overview.window
     if not division.count or not division.wall_ns:
         return None
-    steps = overview.steps
+    steps, busy, idle = overview.steps, _busy(overview, columns), _idle(overview, columns)
     edges = [] if steps is None else [*zip(steps.begin_ns[:_STEPS].tolist(), steps.end_ns[:_STEPS].tolist(), strict=True)]
     return {
         "wall_ns": division.wall_ns,
@@ -42,41 +41,30 @@ def timeline_of(overview: Overview, columns: int = COLUMNS) -> dict[str, Any] | 
         "causes": list(CAUSES),
         "steps": [[begin - window.begin_ns, end - window.begin_ns] for begin, end in edges],
         "steps_left": 0 if steps is None else max(len(steps) - _STEPS, 0),
-        "devices": [*_devices(overview, columns)],
+        "devices": [
+            {
+                "pid": int(division.pids[at]),
+                "number": int(division.devices[at]),
+                "streams": busy[at],
+                "idle": _sparse(idle[at], CAUSES),
+            }
+            for at in range(min(division.count, _DEVICES))
+        ],
         "devices_left": max(division.count - _DEVICES, 0),
         "gaps": [*_longest(overview)],
         "gaps_all": len(division.gaps),
     }
 
 
-def _devices(overview: Overview, columns: int) -> Iterator[dict[str, Any]]:
-    division = overview.division
-    busy = _busy(overview, columns)
-    idle = _idle(overview, columns)
-    for at in range(min(division.count, _DEVICES)):
-        yield {
-            "pid": int(division.pids[at]), "number": int(division.devices[at]),
-            "streams": busy[at], "idle": _sparse(idle[at], CAUSES),
-        }  # fmt: skip
-
-
 def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
-    """For each device its streams: the number (None: several together) and, by phase, the share of each column."""
+    """Per device its streams: number (None: several together) and busy share of each column by phase."""
     division, records = overview.division, overview.records
-    row, begins, takes = division.row, records["start_ns"], records["dur_ns"]
-    device, stream = taken(division.device, row), taken(records["stream"], row)
-    (of_device, number), _, lane = distinct_rows(device, stream)
-
-    def times(part: slice) -> tuple[Ints, Ints]:
-        """Begin and end of some in the window."""
-        start, dur = begins[row[part]], np.maximum(takes[row[part]], 0)
-        begin = np.maximum(start, division.begin_ns) - division.begin_ns
-        return begin, np.maximum(np.minimum(start + dur, division.end_ns) - division.begin_ns, begin)
-
-    spent = np.zeros(len(number), np.int64)
-    for part in pieces(len(row)):
-        begin, end = times(part)
-        spent += summed(lane[part], end - begin, len(number))
+    row = division.row
+    (of_device, number), _, lane = distinct_rows(division.device[row], records["stream"][row])
+    start, dur = records["start_ns"][row], np.maximum(records["dur_ns"][row], 0)
+    begin = np.maximum(start, division.begin_ns) - division.begin_ns
+    end = np.maximum(np.minimum(start + dur, division.end_ns) - division.begin_ns, begin)
+    spent = summed(lane, end - begin, len(number))
     shown: list[tuple[int, int | None]] = []
     place, order = np.zeros(len(number), np.int64), np.lexsort((-spent, of_device))
     for at in order.tolist():
@@ -87,14 +75,9 @@ def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
             shown.append((int(of_device[at]), None))
         place[at] = len(shown) - 1
     kinds = len(PHASES) + 1
-    phases = records["phase"]
-
-    def intervals(part: slice) -> _Weighted:
-        phase = phases[row[part]].astype(np.int64)
-        group = place[lane[part]] * kinds + np.where(phase < 0, len(PHASES), phase)
-        return group, *times(part), np.ones(len(group))
-
-    share = _spread(len(row), intervals, (len(shown) * kinds, columns), division.wall_ns)
+    phase = records["phase"][row].astype(np.int64)
+    group = place[lane] * kinds + np.where(phase < 0, len(PHASES), phase)
+    share = _spread(group, begin, end, np.ones(len(row)), (len(shown) * kinds, columns), division.wall_ns)
     result: list[list[dict[str, Any]]] = [[] for _ in range(division.count)]
     for (on, name), shares in zip(shown, share.reshape(len(shown), kinds, columns), strict=True):
         result[on].append({"stream": name, "busy": _sparse(shares, (*PHASES, "unknown"))})
@@ -102,59 +85,45 @@ def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
 
 
 def _idle(overview: Overview, columns: int) -> Floats:
-    """(devices, CAUSES, columns): the share of each column."""
+    """(devices, CAUSES, columns): the idle share of each column."""
     division = overview.division
     gaps = division.gaps
     shape = (division.count * len(CAUSES), columns)
     result = np.zeros(shape)
     for code, cause in enumerate(CAUSES):
         rows, time = overview.idle.rows_of(cause)
-
-        def intervals(part: slice, rows: Ints = rows, time: Ints = time, code: int = code) -> _Weighted:
-            own = rows[part]
-            length, end = gaps.time_ns[own], gaps.end_ns[own] - division.begin_ns
-            group = gaps.device[own].astype(np.int64) * len(CAUSES) + code
-            return group, end - length, end, time[part] / np.maximum(length, 1)
-
-        if len(rows):
-            result += _spread(len(rows), intervals, shape, division.wall_ns)
+        length, end = gaps.time_ns[rows], gaps.end_ns[rows] - division.begin_ns
+        group = gaps.device[rows].astype(np.int64) * len(CAUSES) + code
+        result += _spread(group, end - length, end, time / np.maximum(length, 1), shape, division.wall_ns)
     return result.reshape(division.count, len(CAUSES), columns)
 
 
-def _spread(rows: int, intervals: Callable[[slice], _Weighted], shape: tuple[int, int], wall_ns: int) -> Floats:
-    """(groups, columns): the share of each column's time that intervals of each group cover. intervals: those of some rows."""
+def _spread(group: Ints, begin: Ints, end: Ints, weight: Floats, shape: tuple[int, int], wall_ns: int) -> Floats:
+    """(groups, columns): the share of each column's time that the weighted intervals of each group cover."""
     groups, columns = shape
     width = wall_ns / columns
-    # Of the first column from the begin on, of the last one up to the end, of those between them the whole.
+    # An interval fills its first column from its begin on, its last one up to its end, those between completely.
     head, tail, between = np.zeros(groups * columns), np.zeros(groups * columns), np.zeros((groups, columns + 1))
-
-    def edges(part: slice) -> tuple[Ints, Floats, Floats, Ints, Ints, Floats]:
-        group, begin, end, weight = intervals(part)
-        left, right = begin / width, end / width
-        first, last = (np.minimum(each.astype(np.int64), columns - 1) for each in (left, right))
-        return group, left, right, first, last, weight
-
-    for part in pieces(rows):
-        group, left, right, first, last, weight = edges(part)
-        np.add.at(head, group * columns + first, weight * np.where(first == last, right - left, first + 1 - left))
-        far = np.flatnonzero(first != last)
-        np.add.at(tail, (group * columns + last)[far], (weight * (right - last))[far])
-        np.add.at(between, (group[far], first[far] + 1), weight[far])
-    for part in pieces(rows):  # after all that is added: sums of fractions depend on their order
-        group, _, _, first, last, weight = edges(part)
-        far = np.flatnonzero(first != last)
-        np.add.at(between, (group[far], last[far]), -weight[far])
+    left, right = begin / width, end / width
+    first, last = (np.minimum(each.astype(np.int64), columns - 1) for each in (left, right))
+    far = np.flatnonzero(first != last)
+    np.add.at(head, group * columns + first, weight * np.where(first == last, right - left, first + 1 - left))
+    np.add.at(tail, (group * columns + last)[far], (weight * (right - last))[far])
+    np.add.at(between, (group[far], first[far] + 1), weight[far])
+    np.add.at(
+        between, (group[far], last[far]), -weight[far]
+    )  # after all that is added: sums of fractions depend on their order
     return np.asarray((head + tail).reshape(shape) + np.cumsum(between, axis=1)[:, :columns])
 
 
 def _sparse(shares: Floats, names: tuple[str, ...]) -> dict[str, list[int]]:
-    """Thousandths of the columns for each name that has any; streams that overlap make no more than the whole."""
+    """Thousandths of each column by name, capped at the whole column; names without any are left out."""
     whole = np.rint(1000 * np.clip(shares, 0, 1)).astype(np.int64)
     return {name: part.tolist() for name, part in zip(names, whole, strict=True) if part.any()}
 
 
 def _longest(overview: Overview) -> Iterator[dict[str, Any]]:
-    """The gaps that last longest, in order of length."""
+    """The longest gaps, longest first."""
     division, frame = overview.division, overview.frame
     gaps = division.gaps
     for at in largest(gaps.time_ns, _GAPS).tolist():
@@ -176,3 +145,47 @@ def _what(frame: Frame, row: int) -> str | None:
     call = int(records["call"][row])
     name = records.calls[call].op if call >= 0 else records.strings[int(records["name"][row])]
     return text_of(name) or None
+
+
+def places_of(overview: Overview) -> list[dict[str, Any]]:
+    """The ops before which the devices idled longest: op (or kernel name, or the window's end), layer, number of gaps; time_ns
+    and causes with their ns are means over the devices."""
+    gaps, records, idle = overview.division.gaps, overview.records, overview.idle
+    if not len(gaps):
+        return []
+    after = gaps.after
+    ops, op_of = _codes([one.op for one in records.calls])
+    layers, layer_of = _codes(["".join(layer_names(one.layer))[1:] for one in records.stacks])
+
+    call, scope, there = records["call"][after], records["scope"][after], after >= 0
+    op = np.where(there, op_of[call], -2)
+    name = np.where(op == -1, records["name"][after], -1)
+    (op, name, layer), _, group = distinct_rows(op, name, np.where(there, layer_of[scope], -1))
+    count, devices = len(op), max(overview.division.count, 1)
+    time = summed(group, gaps.time_ns.astype(np.int64), count) // devices
+    gaps_of = np.bincount(group, minlength=count)
+    causes = {}
+    for cause in CAUSES:
+        rows, ns = idle.rows_of(cause)
+        causes[cause] = summed(group[rows], ns, count) // devices
+
+    def what(at: int) -> str:
+        if op[at] == -2:
+            return "the window's end"
+        return text_of(ops[op[at]] if op[at] >= 0 else records.strings[int(name[at])])
+
+    return [
+        {
+            "op": what(at), "layer": text_of(layers[layer[at]]) if layer[at] >= 0 else "", "gaps": int(gaps_of[at]),
+            "time_ns": int(time[at]),
+            "causes": sorted(([cause, int(ns[at])] for cause, ns in causes.items() if ns[at]), key=lambda one: -one[1]),
+        }
+        for at in np.argsort(-time, kind="stable")[:_PLACES].tolist()
+    ]  # fmt: skip
+
+
+def _codes(texts: Sequence[str]) -> tuple[list[str], Ints]:
+    """(distinct texts; the place of each text among them, and -1 at the end for none)."""
+    known = dict.fromkeys(texts)
+    code = {text: number for number, text in enumerate(known)}
+    return [*known], np.array([*map(code.__getitem__, texts), -1], np.int64)

@@ -1,4 +1,4 @@
-"""Several summaries -> one screen on which each has a column: the same figures in the same rows, never added up."""
+"""Several summaries -> one screen with a column for each. Nothing is added up across columns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyprof.report.summary.model import Figures
-from pyprof.report.summary.screen import of_wall, utilised
-from pyprof.report.summary.styled import Line, Units
+from pyprof.report.summary.styled import Line, Units, percent, utilised
 from pyprof.tables.shorten import shortened
 from pyprof.visible import one_line
 
@@ -19,7 +18,7 @@ Row = tuple[str, Sequence[str]]
 
 
 def beside(found: Sequence[Figures], units: Units) -> list[Line]:
-    """The columns, as many beside each other as there is room for."""
+    """The lines of the screen: as many columns side by side as fit."""
     number = max((units.width - _LABEL) // _LEAST_WIDTH, 1)
     result: list[Line] = []
     for at in range(0, len(found), number):
@@ -55,7 +54,7 @@ def _rows(found: Sequence[Figures], units: Units) -> Iterator[Row]:
         rates = [next((each.tokens_per_s for each in one.step_phases if each.phase == phase), None) for one in found]
         yield f"tokens/s, {phase or 'unknown'}", [*map(units.number, rates)]
     yield row("wall", lambda one: units.ns(one.wall_ns))
-    yield row("busy", lambda one: of_wall(one, one.busy_ns))
+    yield row("busy", lambda one: percent(one.busy_ns, one.wall_ns))
     yield row("MFU", lambda one: utilised(one.utilised.mfu, one.utilised.mfu_min))
     yield row("HFU", lambda one: utilised(one.utilised.hfu, one.utilised.hfu_min))
     yield row("rate over wall", lambda one: units.of(one.utilised.flops_per_wall_s, "FLOP/s"))
@@ -78,7 +77,7 @@ def _rows(found: Sequence[Figures], units: Units) -> Iterator[Row]:
 
 
 def _largest(parts: Sequence[Mapping[str, int]]) -> list[str]:
-    """The names of all, those with the largest share in any first; none that is nothing in all."""
+    """All names that have a share in any column, the largest first."""
     shares: Counter[str] = Counter()
     for part in parts:
         total = sum(part.values()) or 1

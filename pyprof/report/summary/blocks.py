@@ -8,21 +8,21 @@ from typing import NamedTuple
 
 from pyprof.prof.group import LEAST_KNOWN
 from pyprof.report.summary.model import Figures, Share, StepPhase
-from pyprof.report.summary.styled import Line, Units
+from pyprof.report.summary.styled import Line, Units, percent
 from pyprof.tables.shorten import shortened
 from pyprof.tables.units import bar
 from pyprof.visible import one_line
 
 _GAP = 3  # between columns
-_LEAST_WIDTH = 28  # of a column
+_LEAST_WIDTH = 28  # characters of a column
 _BAR = 4
-_NUMBER = re.compile(r"(?:(?<=[._])|^)\d+$")  # of a layer in a list, or called after its class
+_NUMBER = re.compile(r"(?:(?<=[._])|^)\d+$")  # number of a layer in a list, or after its class
 _OP = 20  # characters of an op
-_SIBLINGS = 3  # of one name but for its number, to be one row
+_SIBLINGS = 3  # this many layers that differ only in their number share a row
 
 
-class Row(NamedTuple):
-    """A name and its time; title: of the rows that follow; more: how many are not shown."""
+class BlockRow(NamedTuple):
+    """A name with its time. time_ns: None for a title; dim: drawn in grey."""
 
     name: str
     time_ns: int | None = None
@@ -31,13 +31,13 @@ class Row(NamedTuple):
 
 
 def share_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:
-    """By phase and family, by op, by layer, side by side."""
+    """Time by phase and family, by op and by layer, side by side."""
     total = summary.kernel_ns
     if not total:
         return []
-    phases = [Row(name, ns, ns / total, name == "unknown") for name, ns in summary.phases.items() if ns]
-    ops = [Row(one.name or "no op known", one.time_ns, one.share, one.name is None) for one in summary.ops]
-    families = [Row(one.name or "unknown", one.time_ns, one.share) for one in summary.families]
+    phases = [BlockRow(name, ns, ns / total, name == "unknown") for name, ns in summary.phases.items() if ns]
+    ops = [BlockRow(one.name or "no op known", one.time_ns, one.share, one.name is None) for one in summary.ops]
+    families = [BlockRow(one.name or "unknown", one.time_ns, one.share) for one in summary.families]
     left = _titled("By phase", phases, most)
     if families and most - len(left) > 1:
         left += _titled("By kernel family", families, most - len(left))
@@ -47,32 +47,40 @@ def share_rows(summary: Figures, units: Units, most: int, command: str) -> list[
         columns.append(_titled(title, _layers(summary, most), most))
     number = min(len(columns), max(units.width // (_LEAST_WIDTH + _GAP), 1))
     result: list[Line] = []
-    for at in range(0, len(columns), number):
-        result += _beside(columns[at : at + number], units)
+    for begin in range(0, len(columns), number):
+        some = columns[begin : begin + number]
+        width = (units.width - _GAP * (len(some) - 1)) // len(some)
+        drawn = [_drawn(column, width, units) for column in some]
+        for at in range(max(map(len, drawn))):
+            line: Line = []
+            for column in drawn:
+                line += [(" " * _GAP, "")] if line else []
+                line += column[at] if at < len(column) else [(" " * width, "")]
+            result.append(line)
     result.append(_more(command, "--group-by op,params" + ", or --tree layer" * bool(summary.layers), units.width))
     return result
 
 
-def _titled(title: str, rows: Sequence[Row], most: int) -> list[Row]:
-    """The first rows under a title; the last line counts the others."""
+def _titled(title: str, rows: Sequence[BlockRow], most: int) -> list[BlockRow]:
+    """The first rows under a title; the last one sums up the others."""
     if len(rows) <= most:
-        return [Row(title), *rows]
+        return [BlockRow(title), *rows]
     rest = rows[most - 1 :]
     time, share = sum(one.time_ns or 0 for one in rest), sum(one.share for one in rest)
-    return [Row(title), *rows[: most - 1], Row(f"{len(rest)} others", time, share, True)]
+    return [BlockRow(title), *rows[: most - 1], BlockRow(f"{len(rest)} others", time, share, True)]
 
 
 def _more(command: str, options: str, width: int) -> Line:
-    """The command that shows more; with the file's name where there is room for it."""
+    """The command that shows more, with the file's name if it fits."""
     text = f"more: {command} {options}"
     return [(text if command and len(text) <= width else f"more: pyprof prof FILE {options}", "dim")]
 
 
-def _layers(summary: Figures, most: int) -> list[Row]:
-    """Layers, and beneath each what is inside as far as there is room."""
+def _layers(summary: Figures, most: int) -> list[BlockRow]:
+    """Layers, each with its inner layers below it while there is room."""
     found = _merged(summary.layers, summary.around)
     room = most - len(found)
-    rows: list[Row] = []
+    rows: list[BlockRow] = []
     for row, members in found:
         rows.append(row)
         below = _merged([each for one in members for each in one.inside], None, [one.name or "" for one in members])
@@ -82,9 +90,10 @@ def _layers(summary: Figures, most: int) -> list[Row]:
     return rows
 
 
-def _merged(shares: Sequence[Share], around: str | None, parents: Sequence[str] = ()) -> list[tuple[Row, list[Share]]]:
-    """A row for each layer, or for several that differ in a number only, by the end of its name; around, parents: the layers
-    around them, None: the one of the parents that each is in."""
+def _merged(shares: Sequence[Share], around: str | None, parents: Sequence[str] = ()) -> list[tuple[BlockRow, list[Share]]]:
+    """A row for each layer, or for several whose names differ only in a number, with the shares that it sums.
+
+    around: the layer around all of them, cut off their names; None: the one of `parents` that each lies in."""
     alike: dict[str, list[tuple[str, Share]]] = {}
     for one in shares:
         name = one.name or "(outside of layers)"
@@ -92,7 +101,7 @@ def _merged(shares: Sequence[Share], around: str | None, parents: Sequence[str] 
         outer = next((outer for outer in outers if outer and name[: len(outer) + 1] in (f"{outer}.", f"{outer}:")), "")
         name = name[len(outer) + 1 :] if outer else name
         alike.setdefault(_NUMBER.sub("", name), []).append((name, one))
-    found: list[tuple[Row, list[Share]]] = []
+    found: list[tuple[BlockRow, list[Share]]] = []
     for pattern, some in alike.items():
         names = list(dict.fromkeys(name for name, _ in some))
         if len(names) >= _SIBLINGS:
@@ -102,28 +111,15 @@ def _merged(shares: Sequence[Share], around: str | None, parents: Sequence[str] 
             groups = {name: [one for other, one in some if other == name] for name in names}
         for name, members in groups.items():
             time, share = sum(one.time_ns for one in members), sum(one.share for one in members)
-            found.append((Row(name, time, share, members[0].name is None), members))
+            found.append((BlockRow(name, time, share, members[0].name is None), members))
     return sorted(found, key=lambda pair: -(pair[0].time_ns or 0))
 
 
-def _beside(columns: Sequence[Sequence[Row]], units: Units) -> list[Line]:
-    width = (units.width - _GAP * (len(columns) - 1)) // len(columns)
-    drawn = [_drawn(column, width, units) for column in columns]
-    result: list[Line] = []
-    for at in range(max(map(len, drawn))):
-        line: Line = []
-        for number, column in enumerate(drawn):
-            cell = column[at] if at < len(column) else [(" " * width, "")]
-            line += [*([(" " * _GAP, "")] if number else []), *cell]
-        result.append(line)
-    return result
-
-
-def _drawn(rows: Sequence[Row], width: int, units: Units) -> list[Line]:
-    """Cells of one column, each as wide as it is."""
+def _drawn(rows: Sequence[BlockRow], width: int, units: Units) -> list[Line]:
+    """The cells of one column, all of its width."""
     times = {row.time_ns: units.ns(row.time_ns) for row in rows if row.time_ns is not None}
     longest = max(map(len, times.values()), default=0)
-    widest = max((len(_percent(row.share)) for row in rows), default=0)
+    widest = max((len(percent(row.share)) for row in rows), default=0)
     room = max(width - longest - widest - 2 - (_BAR + 1) * units.bars, 1)  # times of a damaged capture may be longer
     names = shortened([one_line(f"|{row.name}")[1:] for row in rows if row.time_ns is not None], room)
     result: list[Line] = []
@@ -133,18 +129,14 @@ def _drawn(rows: Sequence[Row], width: int, units: Units) -> list[Line]:
             result.append([(f"{title:<{width}}", "bold")])
             continue
         name = names[one_line(f"|{row.name}")[1:]]
-        numbers = f" {times[row.time_ns]:>{longest}} {_percent(row.share):>{widest}}"
+        numbers = f" {times[row.time_ns]:>{longest}} {percent(row.share):>{widest}}"
         drawn = f" {bar(row.share, _BAR):<{_BAR}}" if units.bars else ""
         result.append([(f"{name:<{room}}", "dim" if row.dim else ""), (numbers, "dim" if row.dim else ""), (drawn, "cyan")])
     return result
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def step_phase_rows(summary: Figures, units: Units) -> list[Line]:
-    """The steps of a serving engine, a row a step phase."""
+    """The steps of a serving engine, one row per step phase."""
     if not summary.step_phases:
         return []
     head = ("Engine steps", "steps", "batch", "tokens", "time", "tokens/s", "kernels", "FLOPs", "bytes", "roofline")
@@ -164,22 +156,22 @@ def _step_phase(one: StepPhase, units: Units) -> tuple[str, ...]:
         units.number(one.tokens_per_s),
     )
     work = _known(one.flops, one.known_flops, "FLOP", units), _known(one.bytes, one.known_bytes, "B", units)
-    peak = "na" if one.peak is None else _percent(one.peak)
+    peak = "na" if one.peak is None else percent(one.peak)
     return one.phase or "phase unknown", *(of_steps if one.steps else ("",) * 5), units.ns(one.kernel_ns), *work, peak
 
 
 def _known(number: int | None, share: float | None, unit: str, units: Units) -> str:
-    """A sum over kernels, or what it is at least where too little is known."""
+    """A sum over kernels, marked as a lower bound where too little is known."""
     least = number is not None and share is not None and share <= LEAST_KNOWN
     return f"{'≥ ' if least else ''}{units.of(number, unit)}"
 
 
 def lost_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:
-    """Where most time is lost, and the command for all of them."""
+    """The places where most time is lost, and the command that lists all of them."""
     if not summary.lost:
         return []
     shown = summary.lost[:most]
-    cells = [(units.ns(one.time_ns), units.ns(one.lost_ns), _percent(one.peak), one.bound) for one in shown]
+    cells = [(units.ns(one.time_ns), units.ns(one.lost_ns), percent(one.peak), one.bound) for one in shown]
     head = ("time", "lost", "peak", "bound")
     widths = [max(len(text), *(len(row[at]) for row in cells)) for at, text in enumerate(head)]
     room = units.width - sum(widths) - 2 * len(widths)
@@ -189,15 +181,12 @@ def lost_rows(summary: Figures, units: Units, most: int, command: str) -> list[L
     wide = [min(max(map(len, column)), most) for column, most in ((ops, _OP), (layers, room * 2 // 5))]
     wide.insert(1, room - sum(wide) - 2 * (1 + bool(wide[1])))
     short = [shortened(column, width) for column, width in zip((ops, shapes, layers), wide, strict=True)]
-
-    def line(places: Sequence[str], numbers: Sequence[str]) -> str:
-        right = [f"{number:>{width}}" for number, width in zip(numbers[:-1], widths, strict=False)]
-        return "  ".join([*places, *right, numbers[-1]])
-
     left = room - 2 if wide[2] else room
-    result: list[Line] = [[(line([f"{title[:left]:<{left}}"], head), "bold")]]
-    for place, numbers in zip(texts, cells, strict=True):
-        fields = [f"{short[at][text]:<{wide[at]}}" for at, text in enumerate(place) if wide[at] > 0]
-        result.append([(line(fields, numbers), "")])
+    places = [[f"{title[:left]:<{left}}"]]
+    places += [[f"{short[at][text]:<{wide[at]}}" for at, text in enumerate(one) if wide[at] > 0] for one in texts]
+    result: list[Line] = []
+    for fields, numbers in zip(places, (head, *cells), strict=True):
+        right = [f"{number:>{width}}" for number, width in zip(numbers[:-1], widths, strict=False)]
+        result.append([("  ".join([*fields, *right, numbers[-1]]), "" if result else "bold")])
     result.append(_more(command, "--group-by op,params,layer --sort lost", units.width))
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, repeated
 from pyprof.arrays.intervals import spans, summed
-from pyprof.arrays.joining import mapped, rows_where
-from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
@@ -20,15 +18,15 @@ from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import LEAST_KNOWN, exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
 from pyprof.report.advice.base import IN_PART, without_numbers
-from pyprof.report.summary.model import Lost, Share
+from pyprof.report.summary.model import LostPlace, Share
 from pyprof.tables.table import Texts
 
 _PLACES = 10
-_WHOLE = 0.99  # of the time in layers: what holds as much is around all of them
+_WHOLE = 0.99  # of the time in layers: a layer with this much counts as around all of them
 
 
 class KnownSums(NamedTuple):
-    """Of each class the time and the number of records of which a number is known, and the sum of these."""
+    """Per group of like records: time and number of those with a known value, and the sum of these values."""
 
     time_ns: Ints
     number: Ints
@@ -36,113 +34,72 @@ class KnownSums(NamedTuple):
 
 
 class Kernels:
-    """Some records of a frame with their times: rows, their positions; code, their classes; class_ns, class_count: time and
-    number of those of each class."""
+    """Kernels of a window: their times (0 where unknown) and time above the roofline (-1 where unknown), summed per group.
+
+    rows: positions in the frame; code: group of like records of each; class_ns, class_count, flops, bytes, lost: per group.
+    """
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
-        self.frame, self.rows, self.classes = frame, kept(rows), frame.classes
-        self.code = taken(self.classes.code, rows)
-        self.class_ns = np.zeros(len(self.classes), np.int64)
-        self.class_count = np.zeros(len(self.classes), np.int64)
-        for part in pieces(len(rows)):
-            self.class_ns += summed(self.code[part], self._time_ns(part), len(self.classes))
-            self.class_count += np.bincount(self.code[part], minlength=len(self.classes))
+        self.frame, self.rows, self.classes = frame, rows, frame.classes
+        self.code = self.classes.code[rows]
+        self.time_ns = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64, copy=False)
+        size = len(self.classes)
+        self.class_ns = summed(self.code, self.time_ns, size)
+        self.class_count = np.bincount(self.code, minlength=size)
         self.total_ns = int(self.class_ns.sum())
-
-    def _time_ns(self, part: slice) -> Ints:
-        return np.maximum(self.frame.records["dur_ns"][self.rows[part]], 0)
-
-    @property
-    def time_ns(self) -> Ints:
-        """The time of each, 0 where unknown."""
-        return computed(len(self.rows), np.int64, self._time_ns)
-
-    @cached_property
-    def lost_ns(self) -> Ints:
-        """Of each the time above the roofline, -1 unknown."""
-        lost: Ints = taken(self.frame.roofline.lost_ns, self.rows)
-        if cpus.peak() is None:  # what does nothing loses all its time on any machine; that alone says little of this one
+        self.lost_ns: Ints = frame.roofline.lost_ns[rows]
+        if cpus.peak() is None:  # without a measured peak only ops that compute nothing seem to lose time
             on_cpu = self.classes.records["kind"] == ActivityKind.CPU
             if on_cpu.any():
-                lost[on_cpu[self.code]] = -1
-        return lost
+                self.lost_ns[on_cpu[self.code]] = -1
+
+        def known_sums(values: Ints) -> KnownSums:
+            known = values >= 0
+            time = summed(self.code, np.where(known, self.time_ns, 0), size)
+            often = np.bincount(self.code[known], minlength=size)
+            return KnownSums(time, often, exact_sum(np.where(known, values, 0), self.code, size))
+
+        self.flops, self.bytes = known_sums(frame.costs.flops_of(rows)), known_sums(frame.costs.of("bytes", rows))
+        self.lost = known_sums(self.lost_ns)
 
     def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
-        """One share for each group of classes; group: of each class, -1 none."""
+        """One share for each name. group: place of each group of like records among the names, -1 none."""
         mine, count = np.flatnonzero((group >= 0) & (self.class_count > 0)), len(names)
         own = group[mine]
         total, kernels = (summed(own, each[mine], count) for each in (self.class_ns, self.class_count))
-        flops, lost = (self._sums(known, own, mine, total) for known in (self.flops, self._lost_of_classes))
-        numbers = zip(names, total.tolist(), self._calls(group, count), kernels.tolist(), flops, lost, strict=True)
+        amounts = []
+        for known in (self.flops, self.lost):  # None where too little of a group's time is known
+            of_known, often = (summed(own, each[mine], count) for each in (known.time_ns, known.number))
+            enough = (of_known > LEAST_KNOWN * total) & (often > 0)
+            sums = exact_sum(known.sums[mine], own, count).tolist()
+            amounts.append([number if good else None for number, good in zip(sums, enough.tolist(), strict=True)])
+        numbers = zip(names, total.tolist(), self._calls(group, count), kernels.tolist(), *amounts, strict=True)
         return [Share(name, ns, ns / (self.total_ns or 1), *others) for name, ns, *others in numbers]
 
     def _calls(self, group: Ints, count: int) -> list[int]:
-        """How many executions of ops each group has a part of; a record of none is one of its own."""
+        """How many executions of ops have kernels under each name. A record without an op counts as one."""
         alone, instance, code = self._executions
         there = group >= 0
         found = summed(group[there], alone[there], count)
         number = group[code]
         pairs = distinct_rows(instance[number >= 0], number[number >= 0]).columns
-        found += np.bincount(pairs[1], minlength=count)
-        return [int(one) for one in found]
+        return [*map(int, found + np.bincount(pairs[1], minlength=count))]
 
     @cached_property
     def _executions(self) -> tuple[Ints, Ints, Ints]:
-        """(of each class the executions of one record, or of none; the executions of several records and the classes of these,
-        each pair once)."""
-        records, alone = self.frame.records, np.zeros(len(self.classes), np.int64)
-        instance = taken(records["instance"], self.rows)
+        """(executions with one record, and records without an op, per group; executions with several records and the groups
+        of these, each pair once)."""
+        instance = self.frame.records["instance"][self.rows]
         several = repeated(instance)
-        several = several[several >= 0]
-        marked = np.zeros(int(several.max(initial=0)) + 2, np.bool_)
-        marked[several] = True
-        marked[-1] = False
-        found = [np.empty((2, 0), np.int64)]
-        for part in pieces(len(instance)):
-            own, code = instance[part], self.code[part]
-            shared = marked[np.clip(own, -1, len(marked) - 1)]
-            alone += np.bincount(code[~shared], minlength=len(alone))
-            found.append(np.stack([own[shared], code[shared]]))
-        pairs = distinct_rows(*np.concatenate(found, axis=1)).columns
+        marked = np.zeros(int(several.max(initial=0)) + 2, np.bool_)  # the last stays False: for -1 and larger numbers
+        marked[several[several >= 0]] = True
+        shared = marked[np.clip(instance, -1, len(marked) - 1)]
+        alone = np.bincount(self.code[~shared], minlength=len(self.classes))
+        pairs = distinct_rows(instance[shared], self.code[shared]).columns
         return alone, pairs[0], pairs[1]
 
-    @cached_property
-    def flops(self) -> KnownSums:
-        """Their FLOPs."""
-        costs = self.frame.costs
-        return self._known(lambda part: costs.flops_of(self.rows[part]))
-
-    @cached_property
-    def bytes(self) -> KnownSums:
-        """Their bytes."""
-        costs = self.frame.costs
-        return self._known(lambda part: costs.of("bytes", self.rows[part]))
-
-    @cached_property
-    def _lost_of_classes(self) -> KnownSums:
-        return self._known(lambda part: self.lost_ns[part])
-
-    def _known(self, values: Callable[[slice], Ints]) -> KnownSums:
-        """Of each class the sums over its records of which a number is known, that is not below 0."""
-        size = len(self.classes)
-        of_known, often, sums = (np.zeros(size, np.int64) for _ in range(3))
-        for part in pieces(len(self.rows)):
-            own = values(part)
-            known, code = own >= 0, self.code[part]
-            of_known += summed(code, np.where(known, self._time_ns(part), 0), size)
-            often += np.bincount(code[known], minlength=size)
-            sums = sums + exact_sum(np.where(known, own, 0), code, size)
-        return KnownSums(of_known, often, sums)
-
-    def _sums(self, known: KnownSums, own: Ints, mine: Ints, total: Ints) -> list[int | None]:
-        """Sums by group; None where too little of a group's time is known. own: the groups of these classes."""
-        of_known, often = (summed(own, each[mine], len(total)) for each in (known.time_ns, known.number))
-        sums = exact_sum(known.sums[mine], own, len(total))
-        enough = (of_known > LEAST_KNOWN * total) & (often > 0)
-        return [number if good else None for number, good in zip(sums.tolist(), enough.tolist(), strict=True)]
-
     def by(self, column: str) -> tuple[Share, ...]:
-        """Time by the text that a column of `pyprof prof` holds, the longest first."""
+        """Time by the text of a column of `pyprof prof`, the longest first."""
         values = RecordTable(self.frame.of_classes).of(column)
         assert isinstance(values, Texts)
         codes = _codes([text or None for text in values.pool])
@@ -150,7 +107,7 @@ class Kernels:
         return _longest(self.shares(codes[values.codes], names))
 
     def by_layer(self) -> tuple[tuple[Share, ...], str]:
-        """(time by layer, two levels below what is around nearly all of them, and outside of any; what that is)."""
+        """(time by layer, two levels deep below the layer that is around nearly all, and outside of layers; that layer)."""
         paths, path = self._paths()
         around = self._around(paths, path)
         depth = [len(around) if one[: len(around)] == around else 0 for one in paths]
@@ -165,19 +122,19 @@ class Kernels:
         return _longest(whole) if len(paths) > 1 else (), _text(around)
 
     def _paths(self) -> tuple[list[tuple[str, ...]], Ints]:
-        """(the distinct paths of layers, first that of none; of each class its number)."""
+        """(the distinct layer paths, the empty one first; the path of each group of like records)."""
         known: dict[tuple[str, ...], int] = {(): 0}
         codes = [known.setdefault(layer_names(stack.layer), len(known)) for stack in self.frame.records.stacks]
         of_class = np.array([*codes, 0], np.int64)[self.classes.records["scope"]]
         of_class[self.class_count == 0] = 0
         used, place = distinct_places(of_class, len(known))
         paths = list(known)
-        if not len(used) or used[0]:  # that of none is there always
+        if not len(used) or used[0]:  # the empty path is always there
             used, place = np.append(0, used), place + 1
         return [paths[at] for at in used.tolist()], place
 
     def _around(self, paths: Sequence[tuple[str, ...]], path: Ints) -> tuple[str, ...]:
-        """The deepest layer that nearly all that lies in any layer lies in, and in one of its own layers too."""
+        """The deepest layer that holds nearly all time of layers, most of it in a layer of its own."""
         spent = summed(path, self.class_ns, len(paths)).tolist()
         least = _WHOLE * sum(spent[1:])
         around: tuple[str, ...] = ()
@@ -192,54 +149,51 @@ class Kernels:
                 return around
             around = max(inside, key=inside.__getitem__)
 
-    def most_lost(self) -> tuple[Lost, ...]:
-        """The places where most time is lost against the roofline: one for each op, shape, and layer but for its numbers."""
-        of_op, of_shape, of_layer = self._places
-        alike, lost_ns = self.classes.records, self._lost_of_classes
+    def most_lost(self) -> tuple[LostPlace, ...]:
+        """The places that lose most time against the roofline, one per op, shape and layer; numbers in layers do not count."""
+        records, alike, lost_ns = self.frame.records, self.classes.records, self.lost
+        distinct = dict.fromkeys(stack.layer for stack in records.stacks)
+        of_layer = {layer: without_numbers(_text(layer_names(layer)), IN_PART) or None for layer in distinct}
         there = np.flatnonzero(lost_ns.number > 0)
         call, scope = alike["call"][there], alike["scope"][there]
-        (first, place) = distinct_rows(of_op[call], of_shape[call], of_layer[scope])[1:]
+        _, first, place = distinct_rows(
+            _codes([one.op for one in records.calls])[call],
+            _codes([*map(params, records.calls)])[call],
+            _codes([of_layer[stack.layer] for stack in records.stacks])[scope],
+        )
         lost = summed(place, lost_ns.sums[there].astype(np.int64), len(first))
         earliest = spans(place, self.classes.first[there], self.classes.first[there], len(first))[0]
         most = [at for at in np.lexsort((earliest, -lost))[:_PLACES].tolist() if lost[at]]
         number = np.full(len(self.classes), -1, np.int8)
         for at, one in enumerate(most):
             number[there[place == one]] = at
-        lossy = rows_where(len(self.rows), lambda part: (number.take(self.code[part]) >= 0) & (self.lost_ns[part] >= 0))
-        own = mapped(number, taken(self.code, lossy))
+        lossy = np.flatnonzero((number[self.code] >= 0) & (self.lost_ns >= 0))
+        own = number[self.code[lossy]]
         return tuple(self._lost(lossy[own == at]) for at in range(len(most)))
 
-    @property
-    def _places(self) -> tuple[Ints, Ints, Ints]:
-        """(of each call the number of its op, and of its shapes; of each stack that of its layer)."""
-        records = self.frame.records
-        distinct = dict.fromkeys(stack.layer for stack in records.stacks)
-        of_layer = {layer: without_numbers(_text(layer_names(layer)), IN_PART) or None for layer in distinct}
-        layers = [of_layer[stack.layer] for stack in records.stacks]
-        return _codes([one.op for one in records.calls]), _codes([*map(params, records.calls)]), _codes(layers)
-
-    def _lost(self, mine: Ints) -> Lost:
-        """One place. mine: its rows."""
-        records, rows, limits = self.frame.records, taken(self.rows, mine), self.frame.roofline
-        scopes = distinct_values(taken(records["scope"], rows)).tolist()
+    def _lost(self, mine: Ints) -> LostPlace:
+        """One place, from its rows."""
+        records, rows, limits = self.frame.records, self.rows[mine], self.frame.roofline
+        scopes = distinct_values(records["scope"][rows]).tolist()
         layers = {_text(layer_names(records.stacks[code].layer)) for code in scopes if code >= 0}
         layer = layers.pop() if len(layers) == 1 else without_numbers(min(layers), IN_PART) if layers else ""
-        time, lost = np.maximum(taken(records["dur_ns"], rows), 0), taken(self.lost_ns, mine)
-        bound = np.bincount(taken(limits.bound, rows) + np.int64(1), lost, len(BOUNDS) + 1)[1:]
-        peak = float((taken(limits.peak, rows) / 100 * time).sum() / time.sum())
+        time, lost = self.time_ns[mine], self.lost_ns[mine]
+        bound = np.bincount(limits.bound[rows] + np.int64(1), lost, len(BOUNDS) + 1)[1:]
+        peak = float((limits.peak[rows] / 100 * time).sum() / time.sum())
         call = records["call"][rows[0]]
         op, shape = (records.calls[call].op, params(records.calls[call])) if call >= 0 else (None, None)
-        return Lost(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), int(time.sum()), int(lost.sum()), peak)
+        found = int(time.sum()), int(lost.sum()), peak
+        return LostPlace(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), *found)
 
 
 def _longest(found: Sequence[Share]) -> tuple[Share, ...]:
-    """Those that have rows, the longest first."""
+    """The shares with kernels, the longest first."""
     there = [one for one in found if one.kernels]
     return tuple(sorted(there, key=lambda one: (-one.time_ns, one.name is None, one.name or "")))
 
 
 def _level(paths: Sequence[tuple[str, ...]], depth: Sequence[int]) -> tuple[list[tuple[str, ...]], Ints]:
-    """(layers, for each path which of them it lies in at its depth, -1 none)."""
+    """(the distinct layers at these depths; for each path the layer it lies in, -1 none)."""
     names: dict[tuple[str, ...], int] = {}
     codes = [names.setdefault(one[:at], len(names)) if len(one) >= at else -1 for one, at in zip(paths, depth, strict=True)]
     return list(names), np.array(codes, np.int64)
@@ -250,6 +204,6 @@ def _text(path: tuple[str, ...]) -> str:
 
 
 def _codes(texts: Sequence[str | None]) -> Ints:
-    """A number for each distinct text, and at the end that of what has none."""
+    """A number for each text, equal for equal texts; the last is for what has no text."""
     known: dict[str | None, int] = {None: 0}
     return np.array([*(known.setdefault(text, len(known)) for text in texts), 0], np.int64)

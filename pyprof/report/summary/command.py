@@ -1,8 +1,8 @@
-"""Print the one screen that says what to fix first: what the time went to, advice with what it saves at most, time by phase,
-op, layer and kernel family, where most is lost against the roofline, how much is known.
+"""Print one screen that says what to fix first: where the time went, advice with the most it can save, time by phase, op, layer
+and kernel family, the largest losses against the roofline, and how much is known.
 
-FILE is a capture, records that `pyprof parse` wrote, or a folder of a job's ranks; of several each has a column. With --table
-or --format there are tables of everything.
+FILE is a capture, records that `pyprof parse` wrote, or a folder with one file for each rank of a job. Several files get a
+column each. --table and --format give tables of everything.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from pyprof.arrays.spool import SMALL_PIECE_ROWS, columns_on_disk
 from pyprof.errors import InputError
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
 from pyprof.report.summary.model import SCHEMA
-from pyprof.report.summary.screen import lines
+from pyprof.report.summary.screen import Summary, lines
 from pyprof.report.summary.styled import Line, Units, plain
-from pyprof.report.summary.summary import Summary
 from pyprof.report.summary.tables import TABLES, of_all, tables_of
 from pyprof.tables.output import choice, write
 from pyprof.tables.screen import add_tables, require_table, selected
@@ -37,26 +35,23 @@ _MOST_WIDTH = 120
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof summary`."""
-    parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records; each of several has a column")
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records; several get a column each")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_window(parser)
     add_whole(parser)
     add_graphs(parser)
     add_tables(parser, TABLES)
 
 
-@columns_on_disk(piece_rows=SMALL_PIECE_ROWS)
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    from pyprof.arrays.processes import available, several
     from pyprof.hardware import gpus
 
     require_table(options, TABLES)
     if options.table is None:
-        choice(options, ())  # what is wrong with the options is said before anything is read
+        choice(options, ())  # complains about options before anything is read
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
-    with several(available()):
-        found = [_summary(name, gpu, options) for name in options.file]
+    found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""
     if options.table is not None:
         write(selected(of_all(options.table, found), options), options)
@@ -66,14 +61,11 @@ def run(options: argparse.Namespace) -> int:
     elif options.format or output:
         write([table.take(slice(options.top)) for one in found for table in tables_of(one)], options)
     else:
-        show(found, options.units != "raw", options.width, _command(options))
+        window = [
+            word for name in ("step", "range", "time") if (text := getattr(options, name)) for word in (f"--{name}", text)
+        ]
+        show(found, options.units != "raw", options.width, shlex.join(["pyprof", "prof", *window, options.file[0]]))
     return 0
-
-
-def _command(options: argparse.Namespace) -> str:
-    """The command that shows records of the same part of the same file."""
-    window = [word for name in ("step", "range", "time") if (text := getattr(options, name)) for word in (f"--{name}", text)]
-    return shlex.join(["pyprof", "prof", *window, options.file[0]])
 
 
 @contextmanager
@@ -97,7 +89,7 @@ def document(found: Sequence[Summary]) -> str:
 
 
 def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | None = None) -> Summary:
-    """The summary of a file. gpu: hold rates against this device; options: the part of it that is shown, None: all."""
+    """The summary of a file. gpu: the device whose peaks count; options: choose the part that is shown, None: all."""
     from pyprof.loading import load_with_trace
     from pyprof.prof.frame import Frame
     from pyprof.report.summary.make import summarise
@@ -109,7 +101,7 @@ def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | 
 
 
 def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary:
-    """Of a file, or of the job whose ranks are in a folder."""
+    """The summary of a file, or of the job whose ranks are in a folder."""
     from pyprof.parse.records.locations import is_folder, locate
 
     if name == "-" or not is_folder(locate(name)):
@@ -127,14 +119,14 @@ def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary
     try:
         whole = survey(files, choose)
         return job_of(name, ranks, straggler(whole), whole.notes)
-    except InputError:  # nothing that ranks could be compared by
+    except InputError:  # the ranks have nothing in common to compare
         return job_of(name, ranks, None)
 
 
 def show(
     found: Sequence[Summary], human: bool, width: int | None = None, command: str = "", stream: IO[str] | None = None
 ) -> None:
-    """Print the screen of one summary, or of several beside each other. width: of a line, None: the terminal's."""
+    """Print one summary, or several side by side. width: characters of a line, None: the terminal's."""
     stream = sys.stdout if stream is None else stream
     made: Callable[[Units], list[Line]]
     if len(found) == 1:

@@ -1,7 +1,7 @@
 """Summaries of a job's ranks, and its straggler -> one summary of the job.
 
-Wall time and its parts, steps and utilisation are means over the ranks; kernels, FLOPs and rates are sums over them, as over
-the devices of one capture. What ranks wait for the late one is the straggler's: communication cannot be hidden from that.
+Wall time and its parts, steps and utilisation are means over the ranks; kernels, FLOPs and rates are sums, as over the devices
+of one capture. Time spent waiting for a late rank counts for the straggler, not for exposed communication.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from pyprof.engine_steps import DECODE
 from pyprof.report.advice import straggler
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.ranks.advice import Straggler
-from pyprof.report.summary.model import Known, Lost, Share, StepPhase, StepTimes, Utilised
+from pyprof.report.summary.model import Known, LostPlace, Share, StepPhase, StepTimes, Utilised
 from pyprof.report.summary.notes import notes_of_job
-from pyprof.report.summary.summary import Summary
+from pyprof.report.summary.screen import Summary
 from pyprof.report.time.division import mean_parts
 
 _PLACES = 10
 
 
 def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: Sequence[str] = ()) -> Summary:
-    """The summary of a job. late: the rank that the others wait for, None: none stands out; notes: more of them."""
+    """The summary of a job. late: the rank that the others wait for, None: no rank stands out; notes: further ones."""
     first = ranks[0]
     busy, idle, wall = _wall(ranks)
     advice = _advice(ranks, late, wall or 0)
     names = dict.fromkeys(name for one in ranks for name in one.phases)
     total = sum(one.kernel_ns for one in ranks)
+    each = [(one.known, one.kernel_ns) for one in ranks if one.known is not None]
+    shares = (sum(getattr(one, name) * ns for one, ns in each) / total for name in Known._fields) if each else ()
     said = [*([] if late is None else [straggler.in_words(late, f"rank {late.rank}")]), *notes]
     return replace(
         first, file=name, ranks=len(ranks), devices=tuple(device for one in ranks for device in one.devices), wall_ns=wall,
@@ -38,13 +40,13 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
         kernels=sum(one.kernels for one in ranks), steps=_steps(ranks), utilised=_utilised(ranks),
         phases={name: sum(one.phases.get(name, 0) for one in ranks) for name in names},
         ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
-        families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=_known(ranks, total),
+        families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=Known(*shares) if each else None,
         step_phases=_step_phases(ranks), advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
     )  # fmt: skip
 
 
 def _wall(ranks: Sequence[Summary]) -> tuple[dict[str, int], dict[str, int], int | None]:
-    """(busy, idle by cause, wall time): means that add up."""
+    """(busy, idle by cause, wall time): means over the ranks that still add up."""
     walls = [one.wall_ns for one in ranks if one.wall_ns is not None]
     if len(walls) < len(ranks):
         return {}, {}, None
@@ -56,7 +58,7 @@ def _wall(ranks: Sequence[Summary]) -> tuple[dict[str, int], dict[str, int], int
 
 
 def _steps(ranks: Sequence[Summary]) -> StepTimes | None:
-    """The mean of each step over the ranks, None where these have no steps or not as many."""
+    """The mean of each step over the ranks; None if a rank has no steps or another number of them."""
     each = [one.steps for one in ranks if one.steps is not None]
     if len(each) < len(ranks) or len({one.count for one in each}) != 1:
         return None
@@ -69,7 +71,7 @@ def _steps(ranks: Sequence[Summary]) -> StepTimes | None:
 
 
 def _step_phases(ranks: Sequence[Summary]) -> tuple[StepPhase, ...]:
-    """Steps that all ranks made together, each a part of them: times are means, work is summed; nothing where they differ."""
+    """The step phases of all ranks together: times are means, work is summed; empty if the ranks' steps differ."""
     if len({tuple((one.phase, one.steps, one.requests, one.tokens) for one in rank.step_phases) for rank in ranks}) > 1:
         return ()
     found = []
@@ -118,7 +120,7 @@ def _utilised(ranks: Sequence[Summary]) -> Utilised:
 
 
 def _shares(ranks: Sequence[Sequence[Share]], total: int) -> tuple[Share, ...]:
-    """Sums of what has one name."""
+    """The shares of all ranks, equal names summed."""
     alike: dict[str | None, list[Share]] = {}
     for one in (share for shares in ranks for share in shares):
         alike.setdefault(one.name, []).append(one)
@@ -138,9 +140,9 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def _lost(ranks: Sequence[Summary]) -> tuple[Lost, ...]:
-    """Of the places of all ranks those with most, each summed over the ranks that name it."""
-    alike: dict[tuple[str | None, ...], list[Lost]] = {}
+def _lost(ranks: Sequence[Summary]) -> tuple[LostPlace, ...]:
+    """The places that lose most, each summed over the ranks that have it."""
+    alike: dict[tuple[str | None, ...], list[LostPlace]] = {}
     for one in (place for rank in ranks for place in rank.lost):
         alike.setdefault((one.layer, one.op, one.shape), []).append(one)
     found = []
@@ -151,15 +153,8 @@ def _lost(ranks: Sequence[Summary]) -> tuple[Lost, ...]:
     return tuple(sorted(found, key=lambda one: -one.lost_ns)[:_PLACES])
 
 
-def _known(ranks: Sequence[Summary], total: int) -> Known | None:
-    each = [(one.known, one.kernel_ns) for one in ranks if one.known is not None]
-    if not each:
-        return None
-    return Known(*(sum(getattr(known, name) * ns for known, ns in each) / total for name in ("op", "shapes", "flops", "bytes")))
-
-
 def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tuple[Advice, ...]:
-    """What the ranks are advised, each kind once with the mean of what it saves; the straggler before communication."""
+    """Advice of all ranks, each kind once with its mean saving; the straggler comes before communication."""
     alike: dict[str, list[tuple[int, Advice]]] = {}
     for number, rank in enumerate(ranks):
         for one in rank.advice:

@@ -1,15 +1,11 @@
-"""An Overview -> a Summary: every figure of the window, and what the capture itself is worth saying. No layout here."""
+"""An Overview -> a Summary: every figure of the window, advice and notes. No layout here."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import among
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.parse.records.records import PHASES
@@ -17,11 +13,10 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import params
 from pyprof.report.advice.kinds import advise
 from pyprof.report.summary.breakdown import Kernels
-from pyprof.report.summary.model import Device, Known, Lost, Share, StepPhase, StepTimes, Utilised
+from pyprof.report.summary.model import Device, Known, Utilised
 from pyprof.report.summary.notes import notes_of
-from pyprof.report.summary.served import step_phases
-from pyprof.report.summary.slowest import step_times
-from pyprof.report.summary.summary import Summary
+from pyprof.report.summary.screen import Summary
+from pyprof.report.summary.step_times import step_phases, step_times
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.division import BUSY
 from pyprof.report.time.overview import Overview
@@ -31,70 +26,49 @@ _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 
 def summarise(overview: Overview, file: str) -> Summary:
-    """The summary of one capture, or of records; file: what it is called."""
-    kernels = Kernels(overview.frame, kernels_of(overview))
-    advice, shown = tuple(advise(overview)), _broken_down(overview, kernels)
-    division, timed = overview.division, _is_timed(overview)
+    """The summary of one capture, or of records; file: its name."""
+    kernels, division, timed = Kernels(overview.frame, kernels_of(overview)), overview.division, _is_timed(overview)
+    advice, known = tuple(advise(overview)), _known(kernels)
+    used = utilisation(overview.frame, _inside(overview), division.wall_ns, overview.busy_ns)
     parts = overview.parts if timed else {}
+    names = (*PHASES, "unknown")
+    phase = kernels.classes.records["phase"].astype(np.int64)
+    spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.class_ns, len(names)).tolist()
+    by_phase = sorted(zip(names, spent, strict=True), key=lambda pair: -pair[1])
+    layers, around = kernels.by_layer()
     return Summary(
         file=file, source=overview.records.source, on_gpu=division.on_gpu, window=overview.window,
         devices=_devices(overview), wall_ns=division.wall_ns if timed else None, busy_ns=overview.busy_ns if timed else None,
         busy={name: parts[name] for name in BUSY if timed}, idle_ns={name: parts[name] for name in CAUSES if timed},
-        kernel_ns=kernels.total_ns, kernels=len(kernels.rows), phases=_phases(kernels), advice=advice,
-        notes=notes_of(overview, advice, kernels, shown.known), **shown._asdict(),
+        kernel_ns=kernels.total_ns, kernels=len(kernels.rows), steps=step_times(overview),
+        utilised=Utilised(
+            used.mfu, used.hfu, used.mfu_min, used.hfu_min, used.flops, used.flops_per_busy_s, used.flops_per_wall_s,
+            used.peak_flops_per_s, used.peaks,
+        ),
+        phases={name: ns for name, ns in by_phase if ns or name == "unknown"}, ops=kernels.by("op"), layers=layers,
+        around=around, families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known,
+        advice=advice, notes=notes_of(overview, advice, kernels, known), step_phases=step_phases(overview, kernels),
     )  # fmt: skip
 
 
-class _BrokenDown(NamedTuple):
-    """Fields of a Summary that are sums over its kernels."""
-
-    known: Known | None
-    ops: tuple[Share, ...]
-    layers: tuple[Share, ...]
-    around: str
-    families: tuple[Share, ...]
-    lost: tuple[Lost, ...]
-    utilised: Utilised
-    steps: StepTimes | None
-    step_phases: tuple[StepPhase, ...]
-
-
-def _broken_down(overview: Overview, kernels: Kernels) -> _BrokenDown:
-    families = kernels.by("family") if overview.division.on_gpu else ()
-    steps, phases = step_times(overview), step_phases(overview, kernels)
-    return _BrokenDown(
-        _known(kernels),
-        kernels.by("op"),
-        *kernels.by_layer(),
-        families,
-        kernels.most_lost(),
-        _utilised(overview),
-        steps,
-        phases,
-    )
-
-
 def _is_timed(overview: Overview) -> bool:
-    """Whether it is known when anything ran."""
-    start = overview.records["start_ns"]
-    return any(bool((start[part] >= 0).any()) for part in pieces(len(start)))
+    """Whether the records have times."""
+    return bool((overview.records["start_ns"] >= 0).any())
 
 
 def kernels_of(overview: Overview) -> Ints:
-    """The kernels (ops on a CPU) of the window: those that its steps launched, of a part that was asked for its own."""
-    kind, inside = overview.records["kind"], _inside(overview)
-    return rows_where(len(kind), lambda part: inside[part] & among(kind[part], _KERNELS))
+    """Rows of the kernels (on a CPU: ops) that the steps of the window launched, or that the user chose."""
+    return np.flatnonzero(_inside(overview) & among(overview.records["kind"], _KERNELS))
 
 
 def _inside(overview: Overview) -> Bools:
     records, window = overview.records, overview.window
-    if not _is_timed(overview):  # when they ran is not known: all of them
+    if not _is_timed(overview):  # without times all of them count
         return np.ones(len(records), np.bool_) if overview.chosen is None else overview.chosen
     if overview.chosen is not None:
         return overview.inside & overview.chosen
-    launch, inside = records["launch_ns"], overview.inside
     end = window.end_ns if overview.steps is None else int(overview.steps.end_ns[-1])
-    return computed(len(records), np.bool_, lambda part: inside[part] & (launch[part] < end))
+    return np.asarray(overview.inside & (records["launch_ns"] < end))
 
 
 def _devices(overview: Overview) -> tuple[Device, ...]:
@@ -108,42 +82,13 @@ def _devices(overview: Overview) -> tuple[Device, ...]:
             gpu = gpus[max(code, 0)][0] if gpus and (code >= 0 or overview.frame.given is not None) else None
             name, peaks, dram = (None, {}, None) if gpu is None else (gpu.name, dict(gpu.peaks), gpu.dram_bytes_per_s)
         else:
-            name, peaks, dram = "CPU", *_cpu()
+            measured = cpus.peak()  # what this machine reaches: captures without a device are compared with it
+            name, peaks, dram = "CPU", {}, None
+            if measured is not None:
+                peaks, dram = {tag: rate * 1e12 for tag, rate in measured.tflops.items()}, measured.dram_gbs * 1e9
         times = {cause: int(ns) for cause, ns in zip(CAUSES, idle[:, at].tolist(), strict=True)}
         found.append(Device(name or None, pid, number, peaks, dram, int(busy[at]), times))
     return tuple(found)
-
-
-def _cpu() -> tuple[dict[str, float], float | None]:
-    """What was measured on this machine's CPU, against which captures without a device are held."""
-    measured = cpus.peak()
-    if measured is None:
-        return {}, None
-    return {tag: rate * 1e12 for tag, rate in measured.tflops.items()}, measured.dram_gbs * 1e9
-
-
-def _utilised(overview: Overview) -> Utilised:
-    of = utilisation(overview.frame, _inside(overview), overview.division.wall_ns, overview.busy_ns)
-    return Utilised(
-        of.mfu,
-        of.hfu,
-        of.mfu_min,
-        of.hfu_min,
-        of.flops,
-        of.flops_per_busy_s,
-        of.flops_per_wall_s,
-        of.peak_flops_per_s,
-        of.peaks,
-    )
-
-
-def _phases(kernels: Kernels) -> dict[str, int]:
-    """Time of kernels by phase, the longest first."""
-    names = (*PHASES, "unknown")
-    phase = kernels.classes.records["phase"].astype(np.int64)
-    spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.class_ns, len(names)).tolist()
-    found = sorted(zip(names, spent, strict=True), key=lambda pair: -pair[1])
-    return {name: ns for name, ns in found if ns or name == "unknown"}
 
 
 def _known(kernels: Kernels) -> Known | None:

@@ -1,6 +1,6 @@
-"""What a summary holds: the figures of one capture's window, or means over the ranks of a job, and their JSON.
+"""The figures of a summary (one capture's window, or means over the ranks of a job) -> their JSON.
 
-Times are in ns, shares from 0 to 1, unknown is None. `to_dict` gives what the JSON holds, under the same names.
+Times are in ns, shares from 0 to 1, unknown is None. The JSON has the same names.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SCHEMA = 1
 
 
 class Device(NamedTuple):
-    """One device. name: None unknown; pid, number: its process and ordinal, -1 for a CPU; peaks: FLOP/s, dense, by precision;
-    dram_bytes_per_s: its memory's; busy_ns, idle_ns: of the window, by cause."""
+    """One device. name: None unknown; pid, number: process and ordinal, -1 for a CPU; peaks: dense FLOP/s by precision;
+    dram_bytes_per_s: memory bandwidth; busy_ns: in the window; idle_ns: in the window, by cause."""
 
     name: str | None
     pid: int
@@ -31,8 +31,8 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True)
 class Slowest:
-    """The slowest step. index: from 0 among the steps; part: what took longer than in the median step, (`idle`, a cause) or
-    (`busy`, a phase), None where none explains half of the difference; more_ns: by so much; op: that takes most of it."""
+    """The slowest step. index: from 0; part: what took longer than in the median step, (`idle`, cause) or (`busy`, phase),
+    None if no part explains half of the difference; more_ns: how much longer; op: the op with most of that."""
 
     index: int
     time_ns: int
@@ -43,7 +43,7 @@ class Slowest:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The complete steps. kind: what marks them; name: of the first; spread_ns: from the shortest to the longest."""
+    """The complete steps. kind: what marks them; name: the first one's; spread_ns: the longest less the shortest."""
 
     kind: str
     name: str
@@ -57,8 +57,8 @@ class StepTimes:
 
 
 class Share(NamedTuple):
-    """Kernels (ops on a CPU) that have a name in common, None: that have none. time_ns: their sum; share: of all kernels' time;
-    calls: executions of ops; flops, lost_ns: None where too little of them is known; inside: one level further down."""
+    """Kernels (on a CPU: ops) under one name; None: without a name. share: of all kernels' time; calls: executions of ops;
+    flops, lost_ns: None if too little is known; inside: one level deeper."""
 
     name: str | None
     time_ns: int
@@ -70,9 +70,9 @@ class Share(NamedTuple):
     inside: tuple[Share, ...] = ()
 
 
-class Lost(NamedTuple):
-    """A place where time is lost against the roofline. layer: numbers in which the places differ are `*`; bound: what limits
-    most of it; time_ns: of its kernels; lost_ns: of that, what lies above the roofline; peak: least time over time."""
+class LostPlace(NamedTuple):
+    """A place that loses time against the roofline. layer: `*` stands for numbers that differ; bound: what limits most of its
+    time; time_ns: of its kernels; lost_ns: the part above the roofline; peak: least possible time over time."""
 
     layer: str | None
     op: str | None
@@ -85,9 +85,9 @@ class Lost(NamedTuple):
 
 
 class Utilised(NamedTuple):
-    """How well the peaks were used. mfu, hfu: None where products are not known, mfu_min, hfu_min: what they are at least then;
-    flops: of all that is known; flops_per_busy_s, flops_per_wall_s: their rates; peak_flops_per_s: what MFU is held against,
-    the sum over the devices; precisions: their shares of the products' time."""
+    """How well the peaks were used. mfu, hfu: None if products are unknown, mfu_min and hfu_min are lower bounds then; flops:
+    all that are known; peak_flops_per_s: the peak that MFU is relative to, summed over devices; precisions: shares of the
+    products' time."""
 
     mfu: float | None
     hfu: float | None
@@ -101,12 +101,14 @@ class Utilised(NamedTuple):
 
 
 class StepPhase(NamedTuple):
-    """The steps of a serving engine that are of one step phase. phase: prefill, decode, mixed, idle, None where the engine does
-    not say it, or `outside`: kernels launched outside of all steps; steps: how many; requests, tokens, generated: of all steps
-    together, what they computed and what requests that generate got (see `pyprof help terms`); time_ns: of the steps, each to
-    the begin of the next; tokens_per_s: in decode the generated ones, else those computed, over time_ns; kernels, kernel_ns:
-    launched in the steps; flops, bytes: of the kernels of which they are known, whose shares of kernel_ns are known_flops and
-    known_bytes; peak: share of the roofline, least time over time of the kernels of which both are known."""
+    """The steps of a serving engine in one step phase.
+
+    phase: prefill, decode, mixed, idle, None if the engine does not tell, or `outside` for kernels launched outside of steps;
+    requests, tokens, generated: summed over the steps (see `pyprof help terms`); time_ns: of the steps, each up to the begin of
+    the next; tokens_per_s: generated tokens in decode, else computed ones; kernels, kernel_ns: launched in the steps; flops,
+    bytes: sums over the kernels where known; known_flops, known_bytes: their shares of kernel_ns; peak: share of the roofline
+    that kernels with both reach.
+    """
 
     phase: str | None
     steps: int
@@ -125,7 +127,7 @@ class StepPhase(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Shares of the kernels' time of which these are known."""
+    """Shares of the kernels' time with a known op, shapes, FLOPs and bytes."""
 
     op: float
     shapes: float
@@ -135,11 +137,11 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures:
-    """One capture, or a job (ranks: how many; then wall_ns and its parts, steps and utilisation are means over them).
+    """The figures of one capture or job. ranks: of a job; wall_ns with its parts, steps and utilisation are means over them.
 
-    wall_ns = busy_ns + the sum of idle_ns, exactly, and busy_ns is the sum of busy: means over the devices; None and empty
-    where the records do not say when they ran. kernel_ns, phases, ops, layers, families, lost are sums over the kernels of all
-    devices (without a device, over the ops on the CPU). around: the layer that is around `layers`, empty where none is.
+    wall_ns is exactly busy_ns plus the sum of idle_ns, and busy_ns the sum of busy: means over the devices, None and empty if
+    the records have no times. kernel_ns, phases, ops, layers, families and lost are sums over the kernels of all devices
+    (without a device: the ops on the CPU). around: the layer around `layers`, or "".
     """
 
     file: str
@@ -160,7 +162,7 @@ class Figures:
     layers: tuple[Share, ...]
     around: str
     families: tuple[Share, ...]
-    lost: tuple[Lost, ...]
+    lost: tuple[LostPlace, ...]
     known: Known | None
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
@@ -169,25 +171,26 @@ class Figures:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation, None where it is not known."""
+        """Model FLOPs utilisation, None if unknown."""
         return self.utilised.mfu
 
     @property
     def hfu(self) -> float | None:
-        """Hardware FLOPs utilisation, None where it is not known."""
+        """Hardware FLOPs utilisation, None if unknown."""
         return self.utilised.hfu
 
     @property
     def flops(self) -> int | None:
-        """FLOPs of all records of which they are known."""
+        """All FLOPs that are known."""
         return self.utilised.flops
 
     def to_dict(self) -> dict[str, Any]:
-        """What the JSON holds: numbers, texts, None, lists and dicts."""
+        """The JSON as dicts and lists."""
         found: dict[str, Any] = json.loads(self.json())
         return found
 
-    def _fields(self) -> dict[str, Any]:
+    def json(self) -> str:
+        """The JSON of `pyprof summary --format json`."""
         names: dict[str, Any] = {
             "schema": SCHEMA, "file": self.file, "source": self.source, "ranks": self.ranks, "window": self.window._asdict(),
             "wall_ns": self.wall_ns, "busy_ns": self.busy_ns, "idle_ns": dict(self.idle_ns), "busy": dict(self.busy),
@@ -200,20 +203,11 @@ class Figures:
             names[level] = [_share(one, singular, level) for one in getattr(self, level)]
         advice = [{**one._asdict(), "places": [place._asdict() for place in one.places]} for one in self.advice]
         known = None if self.known is None else self.known._asdict()
-        return {
-            **names,
-            "lost": _dicts(self.lost),
-            "known": known,
-            "advice": advice,
-            "notes": list(self.notes),
-        }
-
-    def json(self) -> str:
-        """The JSON of `pyprof summary --format json`."""
-        return json.dumps(self._fields(), ensure_ascii=False, indent=1, allow_nan=False)
+        names |= {"lost": _dicts(self.lost), "known": known, "advice": advice, "notes": list(self.notes)}
+        return json.dumps(names, ensure_ascii=False, indent=1, allow_nan=False)
 
 
-def _dicts(some: Iterable[Device | StepPhase | Lost]) -> list[dict[str, Any]]:
+def _dicts(some: Iterable[Device | StepPhase | LostPlace]) -> list[dict[str, Any]]:
     return [one._asdict() for one in some]
 
 

@@ -1,4 +1,4 @@
-"""An overview and its advice -> what is worth saying about the capture itself, the most important first."""
+"""An overview and its advice -> notes on the capture itself, the most important first."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Known
+from pyprof.report.summary.styled import percent
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
-_LEAST_NS = 1_000_000  # of time outside of the window, to be worth a line
-_MUCH, _LITTLE = 0.5, 0.5  # of the time: kernels in whole graphs, or of known ops
+_LEAST_NS = 1_000_000  # time outside of the window that deserves a line
+_MUCH, _LITTLE = 0.5, 0.5  # shares of the time: in CUDA graphs; of kernels with a known op
 _COLD = "warmup"
-NOTHING = "Nothing to advise"  # how the note begins that says why
+NOTHING = "Nothing to advise"  # the first words of the note that says why
 _ONE_WAY = (
     "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
     "pyprof run --tool torch records it"
@@ -23,19 +24,21 @@ _ONE_WAY = (
 
 
 def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, known: Known | None) -> tuple[str, ...]:
-    """One line each."""
+    """The notes, one line each."""
     saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
     why = [] if saves else [_nothing(overview, kernels, known)]
     devices = [note for _, notes in overview.frame.gpus for note in notes]
     missing = [_ONE_WAY] if saves and _is_one_way(overview) else []
     missing += [overview.missing] if overview.missing is not None else []
-    return tuple(
-        dict.fromkeys([*missing, *why, *_window(overview), *_recomputed(kernels), *devices, *overview.records.messages()])
-    )
+    again_ns = int(kernels.class_ns[kernels.classes.records["recomputed"] == 1].sum())
+    share = percent(again_ns, kernels.total_ns)
+    again = f"{human(again_ns, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"
+    recomputed = [again] * (again_ns > 0)
+    return tuple(dict.fromkeys([*missing, *why, *_window(overview), *recomputed, *devices, *overview.records.messages()]))
 
 
 def _is_one_way(overview: Overview) -> bool:
-    """Whether a program trained on a CPU and no backward pass is recorded of it."""
+    """Whether the program trained on a CPU but no backward pass was recorded."""
     if overview.division.on_gpu:
         return False
     phases = set(overview.records["phase"][overview.inside].tolist())
@@ -43,7 +46,7 @@ def _is_one_way(overview: Overview) -> bool:
 
 
 def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """A job's notes and those of its ranks; why nothing is advised, once and first, where nothing is for the job either."""
+    """Notes of a job and its ranks. Why nothing is advised comes first and once, and only if the job has no advice either."""
     saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
     each = [note for notes in ranks for note in notes]
     why = [note for note in each if note.startswith(NOTHING)]
@@ -51,34 +54,30 @@ def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[S
 
 
 def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
-    """Why nothing is advised that would save time."""
+    """Why no advice would save time."""
     if known is None:
         return f"{NOTHING}: nothing ran in the window"
     if not overview.division.count:
         return f"{NOTHING}: the records do not say when they ran"
     if _is_one_way(overview):
         return f"{NOTHING}: {_ONE_WAY}"
-    busy = _percent(overview.busy_ns, overview.division.wall_ns)
+    busy = percent(overview.busy_ns, overview.division.wall_ns)
     graphs = int(kernels.class_ns[kernels.classes.records["kind"] == ActivityKind.GRAPH].sum())
     if graphs > _MUCH * kernels.total_ns:
-        graphs_share = _percent(graphs, kernels.total_ns)
+        graphs_share = percent(graphs, kernels.total_ns)
         return f"{NOTHING}: the device is busy {busy}, {graphs_share} of it in CUDA graphs that were recorded as a whole"
     if known.op < _LITTLE:
-        return f"{NOTHING}: too little is recorded, ops are known of {_percent(known.op, 1)} of the time"
+        return f"{NOTHING}: too little is recorded, ops are known of {percent(known.op, 1)} of the time"
     bounded = kernels.lost_ns >= 0
     time, lost = int(kernels.time_ns[bounded].sum()), int(kernels.lost_ns[bounded].sum())
     what, rows = ("GPU", "kernels") if overview.division.on_gpu else ("CPU", "ops")
-    reached = f", its {rows} at {_percent(time - lost, time)} of the roofline" if time else ""
+    reached = f", its {rows} at {percent(time - lost, time)} of the roofline" if time else ""
     least = f"{100 * LEAST_SHARE:.1f} % of the time"
-    return f"{NOTHING}: the {what} is busy {busy}{reached}; no change is known that would save {least}"
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %"
+    return f"{NOTHING}: the {what} is busy {busy}{reached}; none of the checks found more than {least}"
 
 
 def _window(overview: Overview) -> Iterator[str]:
-    """What of the capture is not in the window, and what is not recorded of it."""
+    """Time outside of the window, and time whose work was not recorded."""
     window, wall = overview.window, overview.division.wall_ns
     if not overview.division.count:
         return
@@ -93,11 +92,3 @@ def _window(overview: Overview) -> Iterator[str]:
     missing = overview.parts["unrecorded"]
     if missing > LEAST_SHARE * wall:
         yield f"for {human(missing, 'ns')} the device idled before work that was launched long before: some was not recorded"
-
-
-def _recomputed(kernels: Kernels) -> Iterator[str]:
-    """What ran again for a checkpoint."""
-    time = int(kernels.class_ns[kernels.classes.records["recomputed"] == 1].sum())
-    if time:
-        share = _percent(time, kernels.total_ns)
-        yield f"{human(time, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"

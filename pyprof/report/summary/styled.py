@@ -1,4 +1,4 @@
-"""What the blocks of the screen are made of: a line of styled text, and how figures are written in it. Knows no summary."""
+"""Figures -> text as every part of the screen writes it, in lines of styled text. Knows no summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Units(NamedTuple):
         return self.of(time, "ns")
 
     def number(self, number: float | None) -> str:
-        """A number without a unit, of a fraction as many digits as say something."""
+        """A number without a unit; three digits of a small fraction."""
         if number is None:
             return "na"
         return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
@@ -32,6 +32,26 @@ class Units(NamedTuple):
         if self.human or number is None:
             return human(number, unit)
         return f"{number:.0f} {unit}"
+
+
+def percent(part: float | None, whole: float | None = 1.0) -> str:
+    """A share in whole percent, `na` where it is unknown."""
+    return "na" if part is None or not whole else f"{100 * part / whole:.0f} %"
+
+
+def utilised(share: float | None, least: float | None) -> str:
+    """MFU or HFU; where it is unknown its lower bound."""
+    value = least if share is None else share
+    if value is None:
+        return "na"
+    return ("at least " if share is None else "") + (
+        f"{100 * value:.0f} %" if value >= 0.095 or not value else f"{100 * value:.2g} %"
+    )
+
+
+def known_share(share: float) -> str:
+    """A share in percent that never rounds up to 100 %."""
+    return f"{int(1000 * share) / 10:.1f} %" if 0.99 <= share < 1 else f"{100 * share:.0f} %"
 
 
 def plain(lines: Sequence[Line]) -> str:

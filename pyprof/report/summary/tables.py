@@ -1,4 +1,4 @@
-"""A summary -> its tables, for --table, Markdown and the other formats of `tables/`. Every figure is the object's."""
+"""A summary -> its tables, for --table, Markdown and the other formats. No figure is computed here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _percent(values: Iterable[float | None], digits: int = 1) -> Fractions:
 
 
 def figures(of: Figures) -> Table:
-    """One row a figure of the whole window."""
+    """One row per figure of the whole window."""
     used = of.utilised
     idle_ns = sum(of.idle_ns.values()) if of.idle_ns else None
     rows: list[tuple[str, int | float | None, str]] = [
@@ -50,7 +50,7 @@ def figures(of: Figures) -> Table:
 
 
 def time(of: Figures) -> Table:
-    """Wall time by what it went to, and the kernels' by phase, op and family."""
+    """The parts of the wall time, and kernel time by phase, op and family."""
     wall = of.wall_ns or 0
     rows: list[tuple[str, str | None, int, int]] = [("busy", name, ns, wall) for name, ns in of.busy.items() if ns]
     rows += [("idle", name, ns, wall) for name, ns in of.idle_ns.items() if ns]
@@ -137,7 +137,7 @@ def advice(of: Figures) -> Table:
 
 
 def steps(of: Figures) -> Table:
-    """One row a step."""
+    """One row per step."""
     times = () if of.steps is None else of.steps.times_ns
     cells: Cells = [
         (Header("step", "Step", "from 1, of the window"), _numbers(range(1, len(times) + 1))),
@@ -147,7 +147,7 @@ def steps(of: Figures) -> Table:
 
 
 def step_phases(of: Figures) -> Table:
-    """One row a step phase of a serving engine."""
+    """One row per step phase of a serving engine."""
     found = of.step_phases
     cells: Cells = [
         (
@@ -181,7 +181,7 @@ def step_phases(of: Figures) -> Table:
 
 
 def notes(of: Figures) -> Table:
-    """What is worth saying about the capture."""
+    """Notes on the capture."""
     values: Values = listed(of.notes)
     return joined("notes", [(Header("note", "Note", "about the capture", grow=True), values)], "Notes")
 
@@ -193,12 +193,12 @@ TABLES: dict[str, Callable[[Figures], Table]] = {
 
 
 def tables_of(of: Figures) -> list[Table]:
-    """All of them; that of a serving engine's steps only where there are any."""
+    """All tables; step_phases only for a serving engine."""
     return [make(of) for make in TABLES.values() if make is not step_phases or of.step_phases]
 
 
 def of_all(name: str, found: Sequence[Figures]) -> Table:
-    """One of the tables; of several summaries the rows of all, behind the name of their file."""
+    """One table. Several summaries share it, with the file in a first column."""
     tables = [TABLES[name](one) for one in found]
     if len(tables) == 1:
         return tables[0]
@@ -209,14 +209,10 @@ def of_all(name: str, found: Sequence[Figures]) -> Table:
 
 
 def _stacked(values: Sequence[Values]) -> Values:
-    """Columns of one kind one after another."""
+    """Columns of one type, one below the other."""
     first = values[0]
     if isinstance(first, Texts):
-        return listed(text for one in values if isinstance(one, Texts) for text in _texts_of(one))
+        pools = [([*one.pool, None], one.codes.tolist()) for one in values if isinstance(one, Texts)]
+        return listed(pool[code] for pool, codes in pools for code in codes)
     numbers, unknown = (np.concatenate([getattr(one, name) for one in values]) for name in ("values", "unknown"))
     return first._replace(values=numbers, unknown=unknown)
-
-
-def _texts_of(values: Texts) -> list[str | None]:
-    pool = [*values.pool, None]
-    return [pool[code] for code in values.codes.tolist()]

@@ -1,34 +1,65 @@
-"""A summary -> the words that pages show of it: devices, figures and what they are held against, the wall time, advice.
+"""A summary -> the words that pages show of it, and its HTML in a notebook: devices, figures, the wall time, advice.
 
-Names of captures are one printable line; escaping is the work of whoever writes them into a page.
+Names of captures are one printable line; whoever writes them into a page escapes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from pyprof.report.advice.base import Advice, Place
-from pyprof.report.summary.model import Device, Figures
+import jinja2
+from markupsafe import Markup
+
+from pyprof.report.advice.base import Advice
+from pyprof.report.page.colours import colours
+from pyprof.report.summary.model import Figures
 from pyprof.report.summary.notes import NOTHING
-from pyprof.report.summary.screen import known_share, utilised
+from pyprof.report.summary.styled import known_share, percent, utilised
+from pyprof.report.summary.tables import TABLES
 from pyprof.report.time.causes import MEANINGS
 from pyprof.tables.names import text_of
+from pyprof.tables.rows import html
 from pyprof.tables.units import human
 
-_WIDTH = 1000  # of the bar of the wall time, in units of its own
-_LEAST = 0.005  # of the wall time: a part with less is not listed beside the bar
+_WIDTH = 1000  # of the bar of the wall time, in units of the drawing
+_LEAST = 0.005  # of the wall time: smaller parts are not listed beside the bar
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+_NOTEBOOK = Path(__file__).with_name("notebook.html")
+_TABLES, _ROWS = ("ops", "layers", "lost"), 10  # of a notebook, and the rows that it shows of each
+
+
+def notebook_html(of: Figures) -> str:
+    """One HTML element without script and style sheet. All names of the capture are escaped."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    template = environment.from_string(_NOTEBOOK.read_text(encoding="utf-8"))
+    name = text_of(of.file.rstrip("/").rpartition("/")[2])
+    tables = []
+    for table in (TABLES[name](of) for name in _TABLES):
+        count = len(table.rows)
+        left = f" (the first {_ROWS} of {count})" if count > _ROWS else ""
+        if count:
+            tables.append({"title": f"{table.title}{left}", "rows": Markup(html(table.first(_ROWS), ""))})
+    return template.render(name=name, on_gpu=of.on_gpu, tables=tables, colours=colours(), **described(of))
 
 
 def described(of: Figures) -> dict[str, Any]:
-    """What a template shows: devices, figures, the bar of the wall time, advice, why none saves time, causes of idle time and
-    what they mean, what is known, notes."""
+    """The values of a template: devices, figures, the bar of the wall time, advice or why there is none, causes of idle time
+    with their meanings, known shares, notes."""
     nothing = next((note for note in of.notes if note.startswith(NOTHING)), "")
     known = [] if of.known is None else [(of.known.op, "op"), (of.known.shapes, "shapes"), (of.known.flops, "FLOPs"),
                                          (of.known.bytes, "bytes")]  # fmt: skip
+    devices = Counter[str]()
+    for one in of.devices:  # `NVIDIA A100: fp32 19.5 TFLOP/s, tf32 156 TFLOP/s, DRAM 1.56 TB/s`
+        rates = [f"{name} {human(one.peaks[name], 'FLOP/s')}" for name in _PRECISIONS if name in one.peaks]
+        rates += [] if one.dram_bytes_per_s is None else [f"DRAM {human(one.dram_bytes_per_s, 'B/s')}"]
+        name = one.name or "unnamed device (--gpu NAME gives its peaks)"
+        devices[text_of(f"{name}: {', '.join(rates)}" if rates else name)] += 1
     return {
-        "devices": _devices(of.devices), "figures": [*figures(of)], "wall": [*_wall(of)],
+        "devices": [text if number == 1 else f"{number} x {text}" for text, number in devices.items()],
+        "figures": [*figures(of)], "wall": [*_wall(of)],
         "advice": [_advice(one, of) for one in of.advice],
         "nothing": text_of(nothing), "causes": [(name, MEANINGS[name]) for name, ns in of.idle_ns.items() if ns],
         "known": [(name, known_share(share)) for share, name in known],
@@ -36,36 +67,19 @@ def described(of: Figures) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _devices(devices: Sequence[Device]) -> list[str]:
-    counts: dict[str, int] = {}
-    for one in devices:
-        text = text_of(_device(one))
-        counts[text] = counts.get(text, 0) + 1
-    return [text if number == 1 else f"{number} x {text}" for text, number in counts.items()]
-
-
-def _device(one: Device) -> str:
-    """`NVIDIA A100: fp32 19.5 TFLOP/s, tf32 156 TFLOP/s, DRAM 1.56 TB/s`."""
-    rates = [f"{name} {human(one.peaks[name], 'FLOP/s')}" for name in _PRECISIONS if name in one.peaks]
-    rates += [] if one.dram_bytes_per_s is None else [f"DRAM {human(one.dram_bytes_per_s, 'B/s')}"]
-    name = one.name or "a device whose name the capture does not hold (--gpu NAME gives its peaks)"
-    return f"{name}: {', '.join(rates)}" if rates else name
-
-
 def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
-    """Of each figure its name, its value and what it is held against."""
+    """(name, value, explanation) of each figure."""
     if of.steps is not None:
         several = f"median of {of.steps.count}: {human(of.steps.min_ns, 'ns')} to {human(of.steps.max_ns, 'ns')}"
         yield "Step", human(of.steps.median_ns, "ns"), several if of.steps.count > 1 else "one step"
     yield "Wall time", human(of.wall_ns, "ns"), "of the window" if of.steps else "no steps are marked"
-    busy = f"{100 * of.busy_ns / of.wall_ns:.0f} %" if of.busy_ns is not None and of.wall_ns else "na"
     count = len(of.devices)
     mean = f", mean of {count} devices" if count > 1 else ""
-    yield f"{'GPU' if of.on_gpu else 'CPU'} busy", busy, f"{human(of.busy_ns, 'ns')}{mean}"
+    yield f"{'GPU' if of.on_gpu else 'CPU'} busy", percent(of.busy_ns, of.wall_ns), f"{human(of.busy_ns, 'ns')}{mean}"
     for one in of.step_phases:
         if one.tokens_per_s is not None:
             steps = f"{one.steps} step" + "s" * (one.steps != 1)
-            share = "" if one.peak is None else f", {100 * one.peak:.0f} % of the roofline"
+            share = "" if one.peak is None else f", {percent(one.peak)} of the roofline"
             yield (
                 f"Tokens/s, {one.phase or 'phase unknown'}",
                 f"{one.tokens_per_s:,.0f}",
@@ -76,7 +90,7 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else "no matrix product is known"
     yield "MFU", utilised(used.mfu, used.mfu_min), peak
     if used.hfu != used.mfu or used.hfu_min != used.mfu_min:
-        yield "HFU", utilised(used.hfu, used.hfu_min), "with what is computed again"
+        yield "HFU", utilised(used.hfu, used.hfu_min), "including recomputation"
     rate = "none are known" if used.flops_per_busy_s is None else f"{human(used.flops_per_busy_s, 'FLOP/s')} while busy"
     yield "FLOPs", human(used.flops, "FLOP"), rate
     yield (
@@ -87,7 +101,7 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
 
 
 def _wall(of: Figures) -> Iterator[dict[str, object]]:
-    """The parts of the bar: busy, then idle by cause, the longest first."""
+    """The parts of the bar: busy, then idle by cause, the longest cause first."""
     if not of.wall_ns:
         return
     parts = [(ns, name, "") for name, ns in of.busy.items() if ns]
@@ -95,7 +109,7 @@ def _wall(of: Figures) -> Iterator[dict[str, object]]:
     at = 0.0
     for ns, name, before in parts:
         share = ns / of.wall_ns
-        text = f"{before}{name.replace('_', ' ')} {human(ns, 'ns')}, {100 * share:.0f} %"
+        text = f"{before}{name.replace('_', ' ')} {human(ns, 'ns')}, {percent(share)}"
         kind = f"cause-{name}" if before else f"busy-{name}"
         place = {"x": f"{at:.2f}", "width": f"{share * _WIDTH:.2f}"}
         yield {"kind": kind, "text": text, "listed": share >= _LEAST or not at, **place}
@@ -103,16 +117,15 @@ def _wall(of: Figures) -> Iterator[dict[str, object]]:
 
 
 def _advice(one: Advice, of: Figures) -> dict[str, object]:
-    share = f", {100 * one.saves_ns / of.wall_ns:.0f} %" if one.saves_ns is not None and of.wall_ns else ""
+    share = f", {percent(one.saves_ns, of.wall_ns)}" if one.saves_ns is not None and of.wall_ns else ""
+    places = []
+    for place in one.places:  # `3 x linear (M=512) in blocks.0, net.py:12: 1.20 ms`
+        where = f" ({place.shape})" if place.shape else ""
+        where += f" in {place.layer}" if place.layer else ""
+        where += f", {place.src}" if place.src else ""
+        text = f"{place.number} x {place.op or 'kernels without an op'}{where}: {human(place.time_ns, 'ns')}"
+        places.append(text_of(text))
     return {
         "kind": one.kind.replace("_", " ").capitalize().replace("Gemm", "GEMM"), "evidence": text_of(one.evidence),
-        "do": one.do, "share": share,
-        "saves": None if one.saves_ns is None else human(one.saves_ns, "ns"), "places": [*map(_place, one.places)],
+        "do": one.do, "share": share, "saves": None if one.saves_ns is None else human(one.saves_ns, "ns"), "places": places,
     }  # fmt: skip
-
-
-def _place(one: Place) -> str:
-    """`3 x linear (M=512) in blocks.0, net.py:12: 1.20 ms`."""
-    shape, layer = f" ({one.shape})" if one.shape else "", f" in {one.layer}" if one.layer else ""
-    src = f", {one.src}" if one.src else ""
-    return text_of(f"{one.number} x {one.op or 'kernels without an op'}{shape}{layer}{src}: {human(one.time_ns, 'ns')}")

@@ -1,12 +1,12 @@
-"""Write a timeline of a capture for ui.perfetto.dev: what ran on host and devices, each kernel with all that is known of it.
+"""Write a timeline for ui.perfetto.dev: everything on host and devices, each kernel with all that is known of it.
 
     pyprof trace FILE -o timeline.json.gz
     pyprof trace FILE -o timeline.json.gz --step 10:12     only some steps; --range NAME and --time A:B likewise
 
-FILE is a capture of nsys, nvprof or torch.profiler. Records hold less: kernels and their launches, but nothing of the host.
-Open the file in ui.perfetto.dev or chrome://tracing. It holds threads with their ranges, devices with their streams, arrows
-from launches to kernels, steps, phases and layers over each stream, counters (TFLOP/s, GB/s, queue, occupancy). All commands
-of pyprof read it in place of the capture.
+FILE is a capture of nsys, nvprof or torch.profiler. Records work too, but have only kernels and launches, nothing else of the
+host. Open the result in ui.perfetto.dev or chrome://tracing: threads with their ranges, devices with their streams, arrows from
+launches to kernels, steps, phases and layers above each stream, counters (TFLOP/s, GB/s, queue, occupancy). All commands of
+pyprof read it in place of the capture.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from pyprof.parse.sources.trace import Trace
 from pyprof.prof.frame import Frame
 from pyprof.progress import stage
 from pyprof.report.time.overview import Overview
-from pyprof.report.trace.cut import cut, extent, trace_of
-from pyprof.report.trace.document import Document
+from pyprof.report.trace.document import Document, cut, extent, trace_of
 from pyprof.tables.files import check_output, whole_file
 from pyprof.visible import tell
 
-LIMIT_BYTES = 300_000_000  # more than ui.perfetto.dev opens well; of the text, before it is compressed
-_ROOM = 0.8  # of the limit: what a cut that is proposed fills at most
+LIMIT_BYTES = 300_000_000  # of uncompressed text: about as much as ui.perfetto.dev opens well
+_ROOM = 0.8  # of the limit: the most that a proposed part fills
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof trace`."""
     parser.add_argument("file", metavar="FILE", help="a capture, or records")
-    parser.add_argument("-o", "--output", metavar="OUT", help="the file to write, compressed where its name ends in .gz")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the file to write; compressed if it ends in .gz")
     add_window(parser)
     add_graphs(parser)
 
@@ -57,7 +56,11 @@ def run(options: argparse.Namespace) -> int:
         document = _document(records, trace, chosen, cut_out=window_given(options))
         start_ns, sizes = document.moments()
     if (size := int(sizes.sum())) > LIMIT_BYTES:
-        raise _too_large(options, size, _advice(records, chosen, start_ns, sizes))
+        raise InputError(
+            f"{options.file}: a timeline of it would have about {size / 1e6:,.0f} MB, and ui.perfetto.dev opens "
+            f"{LIMIT_BYTES / 1e6:.0f} MB at most",
+            f"write a part of it: {_advice(records, chosen, start_ns, sizes)}",
+        )
     with stage("writing the timeline"):
         if output is None:
             document.write(sys.stdout.buffer, compressed=False)
@@ -68,16 +71,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _loaded(name: str) -> tuple[Records, Trace | None]:
-    """Records and the capture that they were made from; no records of a capture that holds nothing but the user's ranges."""
+    """Records and their capture; no records if the capture holds nothing but user ranges."""
     try:
         return load_with_trace(name, whole=True)
     except EmptyCapture:
-        trace = open_trace(Path(name))  # raises again where there is nothing at all
+        trace = open_trace(Path(name))  # raises again if there is nothing at all
         return empty(trace.source), trace
 
 
 def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: bool) -> Document:
-    """What is drawn. trace: None where the file held records; cut_out: whether the user asked for a part."""
+    """The timeline. trace: None if the file held records; cut_out: the user asked for a part."""
     if cut_out and not chosen.any():
         raise InputError("nothing ran in this part of the capture", "choose another one with --step, --range or --time")
     frame = Frame(records)
@@ -94,16 +97,8 @@ def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: 
     return Document(frame, trace, np.flatnonzero(chosen), steps)
 
 
-def _too_large(options: argparse.Namespace, size: int, advice: str) -> InputError:
-    return InputError(
-        f"{options.file}: a timeline of it would have about {size / 1e6:,.0f} MB, and ui.perfetto.dev opens "
-        f"{LIMIT_BYTES / 1e6:.0f} MB at most",
-        f"write a part of it: {advice}",
-    )
-
-
 def _advice(records: Records, chosen: Bools, start_ns: Ints, sizes: Ints) -> str:
-    """The cut to take: as many steps, else as much time, from the first on, as fit."""
+    """The option for a part that fits: as many steps from the first on, else as much time."""
     ends = np.append(0, np.cumsum(sizes))
     first = int(records["start_ns"].min(initial=np.iinfo(np.int64).max))
 

@@ -1,7 +1,7 @@
-"""The tables of a Trace and its records -> the events of a timeline, as torch.profiler writes them, with what pyprof knows.
+"""The tables of a Trace and its records -> the events of a timeline as torch.profiler writes them, plus pyprof's knowledge.
 
-Each table is one part, or several together where order among them matters. Names and args are Kineto's where it has them, so
-that whatever reads its traces reads these; codes that only pyprof's reader needs are in `exported`.
+Each table is one part, or several are one if their order matters. Names and args are Kineto's where it has them, so readers of
+its traces read these as well; codes that only pyprof needs are in `exported`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyprof.tables.table import Texts, Values
 
 _CATEGORIES = ("kernel", "cuda_graph", "gpu_memcpy", "gpu_memset", "pyprof_op")  # by ActivityKind; the last is not read back
 _ANNOTATIONS = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER, Kind.TRACE, Kind.REPR)
-# Columns of prof, and what they are called among the args.
+# Columns of prof -> their names among the args.
 _ARGS = {
     "op": "op", "mod": "module", "params": "params", "layer": "layer", "src": "source line", "phase": "phase", "step": "step",
     "flops": "FLOPs", "bytes": "least bytes", "tflops": "TFLOP/s", "gbs": "GB/s", "peak": "% of roofline", "bound": "bound",
@@ -30,11 +30,14 @@ _ARGS = {
     "delay": "launch to begin (ns)",
 }  # fmt: skip
 _USED = {"1": "used", "0": "not used", "-": ""}
-_FRAME, _RANGE, _LAUNCH = range(3)  # the tables of the host, the outer before the inner where both begin and end together
+_FRAME, _RANGE, _LAUNCH = range(3)  # tables of the host: of two with equal times the earlier is the outer
 
 
-class Events:
-    """The events of one timeline. frame: all its records; trace: what of it is drawn; chosen: the records that are."""
+class TimelineEvents:
+    """The events of one timeline. frame: all records; trace: the part that is drawn; chosen: the records that are drawn.
+
+    labels: rows of the trace's markers that are drawn; the file numbers them by their place here.
+    """
 
     def __init__(self, frame: Frame, trace: Trace, chosen: Ints, since_ns: int, texts: Strings) -> None:
         self.frame, self.trace, self.chosen, self.since_ns, self.texts = frame, trace, chosen, since_ns, texts
@@ -42,17 +45,12 @@ class Events:
         records = frame.records
         self.process = processes_of(trace, records)
         self.thread = threads_of(trace, records, self.process)
-        self._labels = np.unique(trace.ranges["label"]).astype(np.int64)
+        self.labels = np.unique(trace.ranges["label"]).astype(np.int64)
         self._place_on_host()
         self._place_records()
 
-    @property
-    def labels(self) -> Ints:
-        """The rows of the trace's markers that are drawn: the codes of those in the file are places here."""
-        return self._labels
-
     def parts(self) -> list[Part]:
-        """All of them."""
+        """All parts of the timeline."""
         launched = self.chosen[(self.frame.records["launch_ns"][self.chosen] >= 0) & (self.thread[self.chosen] >= 0)]
         launched = launched[self.frame.records["kind"][launched] != ActivityKind.CPU]
         trace, samples = self.trace, self.trace.samples
@@ -70,7 +68,7 @@ class Events:
     # ------------------------------------------------------------------ where things are drawn
 
     def _place_on_host(self) -> None:
-        """Ranges, API calls and Python frames of each thread on its tracks, in an order in which the outer come first."""
+        """Put ranges, API calls and Python frames on the tracks of their threads, outer ones first."""
         tables = (self.trace.frames, self.trace.ranges, self.trace.launches)
         keys = ("start_ns", "end_ns", "thread")
         start, end, thread = (np.concatenate([t[key].astype(np.int64) for t in tables]) for key in keys)
@@ -89,7 +87,7 @@ class Events:
         self._host_start, self._host_end = start, end
 
     def _place_records(self) -> None:
-        """Records on devices on the tracks of their streams, ops on the CPU beside their threads."""
+        """Put records on the tracks of their streams, ops on the CPU beside their threads."""
         records = self.frame.records
         self._track = np.full(len(records), -1, np.int64)
         cpu = records["kind"][self.chosen] == ActivityKind.CPU
@@ -99,7 +97,7 @@ class Events:
         self._track[rows] = self.tracks.of_streams(*self._laned(rows, self.process, records["device"], records["stream"]))
 
     def _laned(self, rows: Ints, *keys: Array) -> list[Ints]:
-        """These columns of these records, and in which track of several with the same each lies."""
+        """These columns of these records, and behind them the lane of each record."""
         columns = [key[rows].astype(np.int64) for key in keys]
         start = self.frame.records["start_ns"][rows].astype(np.int64)
         end = start + np.maximum(self.frame.records["dur_ns"][rows], 0)
@@ -145,19 +143,20 @@ class Events:
     def _range_lines(self, rows: Ints, middle: list[str]) -> list[str]:
         table = self.trace.ranges
         label, op_id, seq = (table[key][rows] for key in ("label", "op_id", "seq"))
-        heads = each(self._range_head, label)
+
+        def head(code: int) -> str:
+            marker = self.trace.markers[code]
+            return _head("user_annotation" if marker.kind in _ANNOTATIONS else "cpu_op", marker.name)
+
+        heads = each(head, label)
         args = each(self._range_args, *(table[key][rows] for key in RangeCodes.__struct_fields__))
         parts = zip(heads, middle, args, known("External id", op_id), known("Sequence number", seq), strict=True)
-        return [f'{head}{inner}"args":{{{codes}{number}{sequence}}}}}' for head, inner, codes, number, sequence in parts]
-
-    def _range_head(self, label: int) -> str:
-        marker = self.trace.markers[label]
-        return _head("user_annotation" if marker.kind in _ANNOTATIONS else "cpu_op", marker.name)
+        return [f'{begin}{inner}"args":{{{codes}{number}{sequence}}}}}' for begin, inner, codes, number, sequence in parts]
 
     def _range_args(self, label: int, domain: int, opened: int, free: int, fwd_thread: int, src: int) -> str:
         marker, strings = self.trace.markers[label], self.trace.strings
         of_text = [self.texts.code(strings[code]) if code >= 0 else -1 for code in (domain, src)]
-        codes = [int(np.searchsorted(self._labels, label)), of_text[0], opened, free, fwd_thread, of_text[1]]
+        codes = [int(np.searchsorted(self.labels, label)), of_text[0], opened, free, fwd_thread, of_text[1]]
         while len(codes) > 1 and codes[-1] == (-1, -1, 0, 0, -1, -1)[len(codes) - 1]:
             codes.pop()
         shown = {
@@ -192,7 +191,7 @@ class Events:
         return members(columns)
 
     def _arrow_lines(self, rows: Ints, ends: Array) -> list[str]:
-        """From the call that launched an activity to the activity: binds to the slice that begins there."""
+        """Arrows from launch calls to activities; each end binds to the slice that begins there."""
         records = self.frame.records
         time = np.where(ends, records["start_ns"][rows], records["launch_ns"][rows]).astype(np.int64)
         track = np.where(ends, self._track[rows], self.tracks.of_threads(self.thread[rows], np.zeros(len(rows), np.int64)))
@@ -227,7 +226,7 @@ class Events:
 
 
 def args_text() -> str:
-    """One line for each: name among the args and meaning. For `pyprof help formats`."""
+    """Name among the args and meaning, one per line, for `pyprof help formats`."""
     meaning = {header.key: header.help for header in HEADERS}
     return "\n".join(f"  {name:23} {meaning[key]}" for key, name in _ARGS.items())
 
@@ -236,7 +235,7 @@ def _head(category: str, name: str) -> str:
     return f'{{"ph":"X","cat":"{category}","name":{text(name)},'
 
 
-# Kineto's names of columns of records, those that differ from one to the next.
+# Kineto's names of the columns that differ from record to record.
 _NUMBERS = {"correlation": "corr", "bytes": "bytes", "graph node id": "graph_node"}
 
 

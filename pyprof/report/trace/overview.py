@@ -1,8 +1,8 @@
-"""Records -> what a timeline shows beside their slices: layers over each stream, and counters over time for each device.
+"""Records -> computed tracks of a timeline: layers above each stream, and counters over time for each device.
 
-Layers are drawn over the kernels that ran for them, nested, one run of kernels a slice; around them the phase and the step.
-Counters are means over equal parts of the time: rates of the FLOPs and least bytes that are known, how many activities were
-launched and not finished, the theoretical occupancy of the kernels that ran.
+Layers stand above their kernels, nested, one slice for each burst of kernels; around them the phase and the step. Counters are
+means over equal parts of the time: rates of known FLOPs and least bytes, activities launched but not finished, the theoretical
+occupancy of running kernels.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pyprof.report.time.steps import Steps
 from pyprof.report.trace.parts import Part, each, micros, text
 from pyprof.report.trace.tracks import Tracks
 
-_PARTS = 10_000  # of the time of a device, at most
+_PARTS = 10_000  # most parts of a device's time
 _PHASES = tuple(map(PHASES.index, ("forward", "backward", "optimizer")))
 
 
-class Slices(NamedTuple):
-    """Times in ns, the code of the track, the code of the name."""
+class LayerSlices(NamedTuple):
+    """Slices: times in ns, numbers of track and name."""
 
     start: Ints
     end: Ints
@@ -36,9 +36,9 @@ class Slices(NamedTuple):
     name: Ints
 
 
-class Placed(NamedTuple):
-    """Records on devices in order of stream and begin. row: of the records; stream: a number of process, device and stream;
-    device: a number of process and device."""
+class OnDevices(NamedTuple):
+    """Records on devices in order of stream and begin. row: of the records; stream: number for (process, device, stream);
+    device: number for (process, device)."""
 
     row: Ints
     stream: Ints
@@ -47,8 +47,8 @@ class Placed(NamedTuple):
     end: Ints
 
 
-def placed(frame: Frame, process: Ints, chosen: Ints) -> Placed:
-    """The records chosen that ran on a device."""
+def placed(frame: Frame, process: Ints, chosen: Ints) -> OnDevices:
+    """The chosen records that ran on a device."""
     records = frame.records
     rows = chosen[records["kind"][chosen] != ActivityKind.CPU]
     keys = np.stack([process[rows], records["device"][rows], records["stream"][rows]]).astype(np.int64)
@@ -57,14 +57,14 @@ def placed(frame: Frame, process: Ints, chosen: Ints) -> Placed:
     start = records["start_ns"][rows].astype(np.int64)
     order = np.lexsort((start, stream))
     end = start + np.maximum(records["dur_ns"][rows], 0)
-    return Placed(rows[order], stream[order], device[order], start[order], end[order])
+    return OnDevices(rows[order], stream[order], device[order], start[order], end[order])
 
 
 # ---------------------------------------------------------------------------------------------- steps
 
 
 def step_part(steps: Steps | None, tracks: Tracks, since_ns: int) -> Part:
-    """The steps that reports find, as they are on the host."""
+    """The steps of the reports, by their times on the host."""
     if steps is None or not len(steps):
         return Part(0, lambda rows: [])
     begin = steps.begin_ns.astype(np.int64)
@@ -81,13 +81,13 @@ def step_part(steps: Steps | None, tracks: Tracks, since_ns: int) -> Part:
 # ---------------------------------------------------------------------------------------------- layers
 
 
-def layer_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_ns: int) -> Part:
+def layer_part(frame: Frame, tracks: Tracks, process: Ints, at: OnDevices, since_ns: int) -> Part:
     """Steps, phases and layers over each stream, nested."""
     names: dict[str, int] = {}
     parts = [*_runs(frame, tracks, process, at, names)]
-    found = Slices(*map(np.concatenate, zip(*parts, strict=True))) if parts else Slices(*(np.empty(0, np.int64),) * 4)
-    order = np.argsort(found.start, kind="stable")  # of one begin the outer first, as they are
-    found = Slices(*(column[order] for column in found))
+    found = LayerSlices(*map(np.concatenate, zip(*parts, strict=True))) if parts else LayerSlices(*(np.empty(0, np.int64),) * 4)
+    order = np.argsort(found.start, kind="stable")  # stable: at equal begins the outer stays first
+    found = LayerSlices(*(column[order] for column in found))
     heads = [f'{{"ph":"X","cat":"pyprof_layer","name":{text(name)},' for name in names]
 
     def lines(rows: Ints) -> Iterator[str]:
@@ -99,15 +99,19 @@ def layer_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_ns
     return Part(len(order), lines, found.start)
 
 
-def _runs(frame: Frame, tracks: Tracks, process: Ints, at: Placed, names: dict[str, int]) -> Iterator[Slices]:
-    """The slices of each stream, the outer before the inner."""
+def _runs(frame: Frame, tracks: Tracks, process: Ints, at: OnDevices, names: dict[str, int]) -> Iterator[LayerSlices]:
+    """The slices of each stream, outer before inner."""
     records = frame.records
     paths = [tuple(name[1:] for name in layer_names(stack.layer)) for stack in records.stacks]
     for number in np.unique(at.stream).tolist():
         mine = np.flatnonzero(at.stream == number)
         rows, start = at.row[mine], at.start[mine]
         end = np.minimum(at.end[mine], np.append(start[1:], np.iinfo(np.int64).max))  # kernels of a graph may overlap
-        levels = _levels(records["step"][rows], _lasting(records["phase"][rows]), records["scope"][rows], paths, names)
+        # Copies and records without a phase belong to the forward, backward or optimizer before them on the stream.
+        phase = records["phase"][rows]
+        last = np.maximum.accumulate(np.where(np.isin(phase, _PHASES), np.arange(len(rows)), -1))
+        lasting = np.where(last >= 0, phase[last], -1).astype(np.int64)
+        levels = _levels(records["step"][rows], lasting, records["scope"][rows], paths, names)
         if not levels:
             continue
         row = int(rows[0])
@@ -120,18 +124,11 @@ def _runs(frame: Frame, tracks: Tracks, process: Ints, at: Placed, names: dict[s
             first = np.flatnonzero(new)
             ends, code = np.maximum.reduceat(end, first), level[first]
             shown = code >= 0
-            yield Slices(start[first[shown]], ends[shown], np.full(int(shown.sum()), track), code[shown])
-
-
-def _lasting(phase: Array) -> Ints:
-    """Forward, backward or optimizer; a copy or what has no phase is part of what ran before it on the stream."""
-    at = np.where(np.isin(phase, _PHASES), np.arange(len(phase)), -1)
-    at = np.maximum.accumulate(at)
-    return np.where(at >= 0, phase[at], -1).astype(np.int64)
+            yield LayerSlices(start[first[shown]], ends[shown], np.full(int(shown.sum()), track), code[shown])
 
 
 def _levels(step: Array, phase: Ints, scope: Array, paths: list[tuple[str, ...]], names: dict[str, int]) -> list[Ints]:
-    """The codes of names at each depth, -1 where nothing is there."""
+    """Number of the name at each depth, -1 for none."""
 
     def coded(made: Callable[[int], str], values: Array) -> Ints:
         distinct, inverse = np.unique(values, return_inverse=True)
@@ -150,7 +147,7 @@ def _levels(step: Array, phase: Ints, scope: Array, paths: list[tuple[str, ...]]
 # ---------------------------------------------------------------------------------------------- counters
 
 
-def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_ns: int) -> Part:
+def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: OnDevices, since_ns: int) -> Part:
     """The counters of all devices."""
     times, heads, values = [np.empty(0, np.int64)], [], [np.empty(0)]
     code = [np.empty(0, np.int64)]
@@ -158,9 +155,12 @@ def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_
         mine = np.flatnonzero(at.device == number)
         row = int(at.row[mine[0]])
         pid = tracks.gpu(int(process[row]), int(frame.records["device"][row]))
-        edges = _edges(at.start[mine], at.end[mine])
+        first, last = int(at.start[mine].min()), int(at.end[mine].max())
+        # Equal parts of the time, about as many as activities, so no activity vanishes in a mean.
+        parts = min(max(2 * len(mine), 100), _PARTS, max(last - first, 1))
+        edges = np.array([first + (last - first) * part // parts for part in range(parts + 1)], np.int64)
         for name, mean in _counters(frame, at.row[mine], at.start[mine], at.end[mine], edges):
-            value = np.append(np.round(mean, 3), 0.0)  # the last falls to 0 at the end
+            value = np.append(np.round(mean, 3), 0.0)  # falls to 0 at the end
             new = np.append(True, value[1:] != value[:-1])
             heads.append(f'{{"ph":"C","pid":{text(pid)},"tid":0,"name":{text(name)},"args":{{{text(name)}:')
             times.append(edges[new])
@@ -177,15 +177,8 @@ def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_
     return Part(len(when), lines, when)
 
 
-def _edges(start: Ints, end: Ints) -> Ints:
-    """Of equal parts of the time: about as many as there are activities, so that none is lost among others."""
-    first, last = int(start.min()), int(end.max())
-    parts = min(max(2 * len(start), 100), _PARTS, max(last - first, 1))
-    return np.array([first + (last - first) * part // parts for part in range(parts + 1)], np.int64)
-
-
 def _counters(frame: Frame, rows: Ints, start: Ints, end: Ints, edges: Ints) -> Iterator[tuple[str, Floats]]:
-    """Name and mean in each part of the time; one is left out of which nothing is known."""
+    """(name, mean in each part of the time) of each counter with known values."""
     records, costs = frame.records, frame.costs
     mean = partial(_mean, start - edges[0], np.maximum(end - start, 1), (edges - edges[0]).astype(np.float64))
     took = np.maximum(end - start, 1)
@@ -205,10 +198,10 @@ def _counters(frame: Frame, rows: Ints, start: Ints, end: Ints, edges: Ints) -> 
 
 
 def _mean(start: Ints, took: Ints, edges: Floats, rows: Bools, rate: Floats) -> Floats:
-    """The mean of a rate that each activity holds while it runs, summed over those that run, in each part."""
+    """Mean in each part of the summed rates of running activities."""
 
     def before(moments: Ints, rate: Floats) -> Floats:
-        """The sum over activities of rate times the time from its moment to each edge."""
+        """For each edge: the sum of rate times the time since its moment, over earlier moments."""
         order = np.argsort(moments)
         moments, rate = moments[order].astype(np.float64), rate[order]
         count = np.searchsorted(moments, edges, "right")

@@ -1,12 +1,12 @@
-"""Columns of events -> their text, some rows at a time: what all kinds of events of a timeline have in common.
+"""Columns of events -> their text, some rows at a time: shared by all kinds of events of a timeline.
 
-Text is made once for each distinct thing; only times and numbers are made for each event. What is drawn is not known here.
+Text is made once for each distinct value, only times and numbers for each event.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import NamedTuple
 
@@ -17,12 +17,12 @@ from pyprof.arrays.types import Integers, Ints
 from pyprof.opcall import sound_text
 from pyprof.tables.table import Texts, Values, printed
 
-_LONGEST = 400  # characters of a text among the args: calls on lists of hundreds of tensors are not read in a timeline
+_LONGEST = 400  # characters of a text among the args: nobody reads a call on hundreds of tensors in a timeline
 
 
 class Part(NamedTuple):
-    """Events of one kind. lines: the text of those at these places, in this order; start_ns: of each, empty of those that a cut
-    does not leave out."""
+    """Events of one kind. lines: the text of the events at given places, in that order; start_ns: begin of each event, empty
+    if a cut to a part keeps all of them."""
 
     number: int
     lines: Callable[[Ints], Iterable[str]]
@@ -35,12 +35,12 @@ def text(value: object) -> str:
 
 
 def shortened(value: str) -> str:
-    """A text of args as JSON, long ones cut."""
+    """A text of args as JSON, cut if it is long."""
     return text(value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…")
 
 
 def micros(times_ns: Ints) -> list[str]:
-    """Nanoseconds as microseconds with three digits: exact."""
+    """Nanoseconds as microseconds with three digits, exactly."""
     whole, rest = np.divmod(times_ns, 1000)
     return [f"{a}.{b:03d}" for a, b in zip(whole.tolist(), rest.tolist(), strict=True)]
 
@@ -53,22 +53,22 @@ def each(make: Callable[..., str], *columns: Integers) -> list[str]:
 
 
 def known(key: str, values: Integers) -> Iterable[str]:
-    """`,"key":number` of each row, nothing where it is unknown."""
+    """`,"key":number` of each row; empty if unknown."""
     if not len(values) or int(values.max()) < 0:
         return repeat("", len(values))
     return [f',"{key}":{value}' if value >= 0 else "" for value in values.tolist()]
 
 
 def members(columns: Mapping[str, Values]) -> list[str]:
-    """`,"key":value` of all columns in each row, those left out that are unknown or empty."""
+    """`,"key":value` of all columns of each row, without unknown and empty ones."""
     texts = {key: values for key, values in columns.items() if isinstance(values, Texts)}
     pools = {key: [f',"{key}":{shortened(one)}' if one else "" for one in values.pool] + [""] for key, values in texts.items()}
-    rows = [each(lambda *codes: _joined(pools, codes), *(values.codes for values in texts.values()))] if texts else []
+
+    def joined(*codes: int) -> str:
+        return "".join([pool[code] for pool, code in zip(pools.values(), codes, strict=True)])
+
+    rows = [each(joined, *(values.codes for values in texts.values()))] if texts else []
     for key, values in columns.items():
         if key not in texts:
             rows.append([f',"{key}":{one}' if one else "" for one in printed(values, "")])
     return list(map("".join, zip(*rows, strict=True)))
-
-
-def _joined(pools: Mapping[str, Sequence[str]], codes: Sequence[int]) -> str:
-    return "".join([pool[code] for pool, code in zip(pools.values(), codes, strict=True)])

@@ -1,7 +1,7 @@
-"""Threads of the host, streams of devices and what is computed of them -> the tracks of a timeline: pid, tid, names, order.
+"""Threads of the host, streams of devices, computed rows -> the tracks of a timeline: pid, tid, names, order.
 
-A host's process and thread have their own numbers where these are unique in the file, a device and a stream theirs, as in a
-trace of torch.profiler. Slices of one track must nest: those that cross others go to further tracks of the same thread.
+Processes, threads, devices and streams keep their own numbers if these are unique in the file, as in a trace of torch.profiler.
+Slices of one track must nest: slices that cross others go to further tracks of the same thread.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pyprof.arrays.types import Integers, Ints
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import Trace
 
-_FIRST_FREE = 1 << 23  # beyond the process and thread ids of a Linux
-_MOST_LANES = 16  # tracks of one thread; what would need more lies in the last one, however it crosses
-_DEVICES_BEHIND = 1 << 20  # how far behind the host devices stand
-_FIRST_STREAM = 1 << 10  # what is computed of a device stands before its streams
+_FIRST_FREE = 1 << 23  # above process and thread ids of Linux
+_MOST_LANES = 16  # tracks of one thread; slices that need more go to the last one and cross there
+_DEVICES_BEHIND = 1 << 20  # in the order: devices come after the host
+_FIRST_STREAM = 1 << 10  # in the order: computed tracks of a device come before its streams
 
 
 class Track(NamedTuple):
-    """A row of slices. row: of the trace's threads, None where it is none of them; order: from the top of its process."""
+    """A row of slices. row: of the trace's threads, None for other tracks; order: from the top of its process."""
 
     pid: int | str
     tid: int | str
@@ -35,12 +35,12 @@ class Track(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Its members in each event."""
+        """`"pid":...,"tid":...,` of its events."""
         return f'"pid":{json.dumps(self.pid)},"tid":{json.dumps(self.tid)},'
 
 
 class Tracks:
-    """All tracks, numbered as they are first asked for."""
+    """All tracks, numbered in order of first use."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -62,7 +62,7 @@ class Tracks:
         return self._pid((process,), pid, name + (f" (rank {rank})" if rank >= 0 else ""), process)
 
     def whole(self) -> int | str:
-        """The pid of what is no process and no device: it stands above all."""
+        """The pid of the whole program, above all others."""
         return self._pid((), -1, "program", -1)
 
     def gpu(self, process: int, device: int) -> int | str:
@@ -78,7 +78,7 @@ class Tracks:
     def _pid(self, key: tuple[int, ...], wanted: int, name: str, order: int) -> int | str:
         if key not in self._pids:
             pid: int | str = wanted
-            if wanted < 0 and len(key) == 2:  # a number would be read as that of a device
+            if wanted < 0 and len(key) == 2:  # a number would be read as a device
                 pid = name + "'" * sum(type(one) is str for one in self._processes)
             elif wanted < 0 or wanted in self._processes:
                 pid = _FIRST_FREE + len(self._processes)
@@ -89,33 +89,37 @@ class Tracks:
     # ------------------------------------------------------------------ tracks
 
     def of_threads(self, thread: Integers, lane: Integers) -> Ints:
-        """The code of the track of each row of a host's thread; lane: see `lanes`."""
-        return self._codes(self._thread, thread, lane)
+        """Track numbers of rows on host threads; lane: from `lanes`."""
+
+        def track(row: int, number: int) -> int:
+            name, process, tid, main = self._described(row)
+            name += f" ({number + 1})" if number else ""
+            key = ("thread", row, number)
+            return self._add(key, self.host(process), -1 if number else tid, name, 0 if main else 1, row)
+
+        return self._codes(track, thread, lane)
 
     def of_streams(self, process: Integers, device: Integers, stream: Integers, lane: Integers) -> Ints:
-        """The same of rows on streams."""
+        """Track numbers of rows on streams."""
         return self._codes(self._stream, process, device, stream, lane)
 
     def of_ops(self, thread: Integers, lane: Integers) -> Ints:
-        """The same of the ops on the CPU that are records."""
-        return self._codes(self._ops, thread, lane)
+        """Track numbers of records that are ops on the CPU."""
+
+        def track(row: int, number: int) -> int:
+            name, process, *_ = self._described(row)
+            name = f"ops of {name}" + f" ({number + 1})" * bool(number)
+            return self._add(("ops", row, number), self.host(process), -1, name, 0)
+
+        return self._codes(track, thread, lane)
 
     def computed(self, pid: int | str, name: str, order: int) -> int:
-        """The code of a track of what is computed."""
+        """The number of a computed track."""
         return self._add((pid, name), pid, -1, name, order)
 
     def _codes(self, make: Callable[..., int], *columns: Integers) -> Ints:
         distinct, _, inverse = distinct_rows(*columns)
         return np.array([make(*one) for one in distinct.T.tolist()], np.int64)[inverse]
-
-    def _thread(self, thread: int, lane: int) -> int:
-        name, process, tid, main = self._described(thread)
-        name += f" ({lane + 1})" if lane else ""
-        return self._add(("thread", thread, lane), self.host(process), -1 if lane else tid, name, 0 if main else 1, thread)
-
-    def _ops(self, thread: int, lane: int) -> int:
-        name, process, *_ = self._described(thread)
-        return self._add(("ops", thread, lane), self.host(process), -1, f"ops of {name}" + f" ({lane + 1})" * bool(lane), 0)
 
     def _described(self, thread: int) -> tuple[str, int, int, bool]:
         """Name, process, tid, whether it is the main thread."""
@@ -126,7 +130,7 @@ class Tracks:
 
     def _stream(self, process: int, device: int, stream: int, lane: int) -> int:
         pid, suffix = self.gpu(process, device), f" ({lane + 1})" if lane else ""
-        if stream < 0:  # a number would be read as that of a stream
+        if stream < 0:  # a number would be read as a stream
             tid = "unknown stream" + "'" * lane
             return self._add((pid, tid), pid, tid, f"stream unknown{suffix}", _FIRST_STREAM + (1 << 20) + lane)
         order = _FIRST_STREAM + min(stream, 1 << 12) * _MOST_LANES + lane
@@ -144,10 +148,10 @@ class Tracks:
             self.all.append(Track(pid, tid, name, order, row))
         return code
 
-    # ------------------------------------------------------------------ what is written of them
+    # ------------------------------------------------------------------ output
 
     def threads(self) -> list[tuple[int, int, int]]:
-        """(pid, tid, row of the trace's threads) of the tracks that stand for threads."""
+        """(pid, tid, row of the trace's threads) of the tracks of threads."""
         return [
             (track.pid, track.tid, track.row)
             for track in self.all
@@ -155,7 +159,7 @@ class Tracks:
         ]
 
     def names(self) -> Iterator[str]:
-        """The events that give names and order."""
+        """Metadata events with names and order."""
         for pid, (name, order) in self._processes.items():
             head = f'{{"ph":"M","pid":{json.dumps(pid)},"tid":0,"ts":0,"name":'
             yield f'{head}"process_name","args":{{"name":{json.dumps(name)}}}}}'
@@ -167,9 +171,9 @@ class Tracks:
 
 
 def lanes(group: Ints, start: Ints, end: Ints, weight: Integers) -> Ints:
-    """For each row in which track of its group it lies, from 0, so that the rows of one nest.
+    """The lane of each row within its group, from 0, such that rows of one lane nest.
 
-    Rows of a group in order of (start, -end); of two that cross the lighter leaves.
+    Rows of a group stand in order of (start, -end); of two that cross the lighter one moves on.
     """
     lane = np.zeros(len(group), np.int64)
     for number in np.unique(group).tolist():

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pyprof.opcall import OpCall, TensorSpec
-from pyprof.report.compiled.fused import Launch, _category, _fits, _from_arguments, _graph, _nodes_of_name
+from pyprof.report.compiled.fused import LaunchedKernel, _category, _from_arguments, _graph, _nodes_of_name
 from pyprof.report.compiled.kernel_source import Kernel, Pointer
-from pyprof.report.compiled.module import Site
+from pyprof.report.compiled.module import CompiledModule, Site
 
 TEN, FIVE, UNKNOWN = Site(6, 4), Site(5, 0), Site(None, 4)
 
@@ -26,7 +26,7 @@ TEN, FIVE, UNKNOWN = Site(6, 4), Site(5, 0), Site(None, 4)
     ],
 )
 def test_bytes_of_launches(sites: tuple[Site, ...], own: int | None, launches: int, expected: int | None) -> None:
-    assert Launch("k", "pointwise", "na", sites, own).bytes_of(launches) == expected
+    assert LaunchedKernel("k", "pointwise", "na", sites, own).bytes_of(launches) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,7 @@ def test_bytes_by_arguments_as_the_source_uses_them() -> None:
 
 
 def test_graphs_by_module_and_direction() -> None:
-    class Module:
-        graph, direction, path = "model__1", "inference", Path("c1.py")
-
-    assert _graph(Module, "forward") == "model__1_inference"  # type: ignore[arg-type]
+    module = CompiledModule(Path("c1.py"), "model__1", "inference", {})
+    assert _graph(module, "forward") == "model__1_inference"
     assert _graph(None, "backward") == "backward" and _graph(None, "") == "na"
-    assert _fits(Module, "forward") and _fits(Module, "") and not _fits(Module, "backward")  # type: ignore[arg-type]
+    assert module.fits("forward") and module.fits("") and not module.fits("backward")

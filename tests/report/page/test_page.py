@@ -113,14 +113,14 @@ def test_what_two_steps_hold(tmp_path: Path) -> None:
     assert busy[: timeline["columns"] // 20].sum() == 0, "nothing runs in the first 10 us"
     assert "The op with most of it is mm (67 %)." in section.sentences["layers"]
     assert "The layer with most of it is model.fc (67 %)." in section.sentences["layers"]
-    assert "70 %" in section.sentences["idle"] and "is right before the op" in section.sentences["idle"]
+    assert "70 %" in section.sentences["idle"] and "of it comes just before" in section.sentences["idle"]
     places = section.charts["places"]
     assert sum(one["time_ns"] for one in places) == 140_000 and sum(one["gaps"] for one in places) == len(timeline["gaps"])
     assert all(sum(ns for _, ns in one["causes"]) == one["time_ns"] for one in places)
     assert {(one["op"], one["layer"]) for one in places} == {("mm", "model.fc"), ("add", ""), ("the window's end", "")}
 
 
-def test_what_keeps_a_roofline_from_being_drawn_is_said(captures: Path) -> None:
+def test_the_page_names_what_a_roofline_lacks(captures: Path) -> None:
     section = section_of(overview_of(captures / "nsys/h100_2gpu_train.nsys2026.2.sqlite"), "net.sqlite")
     said = section.sentences["roofline"]
     assert said.startswith(

@@ -17,9 +17,8 @@ from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice, Place
 from pyprof.report.summary.command import summary_of
-from pyprof.report.summary.screen import LINES, lines
+from pyprof.report.summary.screen import LINES, Summary, lines
 from pyprof.report.summary.styled import Units, plain
-from pyprof.report.summary.summary import Summary
 from tests.terminals import bare, on_terminal
 from tests.tiny import Nsys
 
@@ -113,8 +112,8 @@ busy   60.0 us  30 %   compute 60.0 us
 idle    140 us  70 %   launch 90.0 us, host 50.0 us
 
 What to do first
-   Nothing to advise: the GPU is busy 30 %, its kernels at 51 % of the roofline; no change is known
-   that would save 0.5 % of the time
+   Nothing to advise: the GPU is busy 30 %, its kernels at 51 % of the roofline; none of the checks
+   found more than 0.5 % of the time
 
 By phase                          By op                             By layer in model
 forward           60.0 us 100 %   mm                 40.0 us 67 %   fc                 40.0 us 67 %

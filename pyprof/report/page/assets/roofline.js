@@ -1,4 +1,4 @@
-/* One point an op with its shapes: FLOP/s over FLOP/byte, its area the time, under what the device allows. */
+/* One circle per op with its shapes: FLOP/s over FLOP/byte, area = time, below the device's limits. */
 
 const POINTS = 400; // those with most time
 const NAMED = 6; // points with a label
