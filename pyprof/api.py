@@ -137,7 +137,7 @@ class Loaded(Rows):
         layers and ops, with the mean of each metric meanwhile. Raises InputError for a file without counters.
         """
         from pyprof.counters.command import counter_table
-        from pyprof.counters.samples import sample_table
+        from pyprof.counters.table import sample_table
         from pyprof.prof.columns import RecordTable
         from pyprof.prof.frame import Frame
         from pyprof.tables.table import Table

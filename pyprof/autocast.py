@@ -87,7 +87,15 @@ def run_call(call: OpCall, device: str, dtype: str) -> tuple[OpCall, tuple[Cast,
     types = {tensor.dtype for tensor in cast}
     target = dtype if how in ("lower", "products") or (how == "promote" and types == {dtype}) else "float32"
     casts = dict.fromkeys(Cast(replace(tensor, grad=None), target) for tensor in cast if tensor.dtype != target)
-    return call.map_tensors(lambda tensor: _after(tensor, target) if _is_cast(tensor) else tensor), tuple(casts)
+
+    def after(tensor: TensorSpec) -> TensorSpec:
+        """The tensor after its cast: a copy, so that what was expanded or had holes is dense."""
+        if not _is_cast(tensor) or tensor.dtype == target:
+            return tensor
+        strides = None if tensor.strides is None else dense_strides(tensor.shape, tensor.strides)
+        return replace(tensor, dtype=target, strides=strides)
+
+    return call.map_tensors(after), tuple(casts)
 
 
 def _is_cast(tensor: TensorSpec) -> bool:
@@ -103,11 +111,3 @@ def _in_fp32(call: OpCall) -> tuple[OpCall, tuple[Cast, ...]]:
         return call, ()
     kwargs = tuple((key, value) for key, value in call.kwargs if key != "dtype")
     return call._replace(kwargs=(*kwargs, ("dtype", DTypeArg("float32")))), (Cast(first, "float32"),)
-
-
-def _after(tensor: TensorSpec, dtype: str) -> TensorSpec:
-    """A tensor after its cast: a copy, so that what was expanded or had holes is dense."""
-    if tensor.dtype == dtype:
-        return tensor
-    strides = None if tensor.strides is None else dense_strides(tensor.shape, tensor.strides)
-    return replace(tensor, dtype=dtype, strides=strides)

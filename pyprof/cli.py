@@ -166,13 +166,6 @@ def _dispatch(arguments: Sequence[str], prog: str | None) -> int:
     return _run_command(_BY_NAME[arguments[0]], arguments[1:], f"pyprof {arguments[0]}")
 
 
-def _without_threads_of_blas(command: str | None) -> None:
-    """Let numpy import without the threads of OpenBLAS, one a core, which spin for 2^26 clock cycles each before they sleep:
-    together a quarter of a short run's CPU time. Readers multiply no matrices, and run no program that would inherit this."""
-    if command in _READERS:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
 def _write_utf8() -> None:
     """Print the same bytes on every system, and never fail because the terminal's encoding lacks a character."""
     for stream in (sys.stdout, sys.stderr):
@@ -217,8 +210,10 @@ def main(arguments: Sequence[str] | None = None, *, command: str | None = None) 
     """
     _open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
-    if arguments is None:
-        _without_threads_of_blas(command or next(iter(given), None))
+    if arguments is None and (command or next(iter(given), None)) in _READERS:
+        # Without threads of OpenBLAS, one a core: they spin for 2^26 clock cycles each before they sleep, together a quarter of
+        # a short run's CPU time. Readers multiply no matrices, and run no program that would inherit this.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         try:
             return _dispatch(given, command)

@@ -144,15 +144,10 @@ def _step(context: Sums | None, generation: Sums | None, total: Sums | None = No
     added = Sums()
     if context is not None and generation is not None:
         added = Sums(*(None if a is None or b is None else a + b for a, b in zip(context, generation, strict=True)))
-        phase = _phase(context.requests, generation.requests) or phase
+        if context.requests is not None and generation.requests is not None:
+            phase = (IDLE, DECODE, PREFILL, MIXED)[2 * (context.requests > 0) + (generation.requests > 0)]
     total = _completed(_both(added, total or Sums()) or added)
     return EngineStep(phase, total.requests, total.sq, context, generation, total)
-
-
-def _phase(prompts: int | None, generating: int | None) -> str | None:
-    if prompts is None or generating is None:
-        return None
-    return (IDLE, DECODE, PREFILL, MIXED)[2 * (prompts > 0) + (generating > 0)]
 
 
 _DIGITS = 18  # of a number; longer ones are none of an engine's and fit into no column
@@ -192,10 +187,6 @@ def _vllm_new(match: re.Match[str]) -> EngineStep:
     if cached == 0:
         return _step(Sums(new), _NONE)
     return _step(None, None, Sums(None if new is None or cached is None else new + cached))
-
-
-def _diffusion(match: re.Match[str]) -> EngineStep:
-    return _step(None, None, _numbers(match[1]))
 
 
 _FIELD = re.compile(r"\b(\w+)=(\d{1,18})\b")
@@ -261,18 +252,14 @@ def _tensorrt_llm(match: re.Match[str]) -> EngineStep:
     return _step(Sums(prompts, tokens), Sums(generating))
 
 
-def _unread(_: re.Match[str]) -> EngineStep:
-    return EngineStep()
-
-
 _BEGINS = ("execute_", "step[", "prefill[", "decode[", "eager_decode[", "[Executor]")
 # Tried in this order; each from the begin of the text.
 _GRAMMARS: tuple[tuple[str, Callable[[re.Match[str]], EngineStep]], ...] = (
     (rf"execute_(?:\d+_)?{_kind('c', 'context')}_{_kind('g', 'generation')}", _vllm),
     (r"execute_new_(\d+)_cached_(\d+)", _vllm_new),
-    (r"execute_diffusion_(\d+)_\d+x\d+", _diffusion),
+    (r"execute_diffusion_(\d+)_\d+x\d+", lambda match: _step(None, None, _numbers(match[1]))),
     (r"step\[(\w+)([^\]]*)\]", _sglang),
     (r"(?:eager_)?(prefill|decode)\[(bs=\d.*)\]", _atom),
     (r"\[Executor\] _forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs", _tensorrt_llm),
-    (r"execute_(?:new_|context_)?\d+|step\[|\[Executor\] _forward_step", _unread),
+    (r"execute_(?:new_|context_)?\d+|step\[|\[Executor\] _forward_step", lambda _: EngineStep()),
 )

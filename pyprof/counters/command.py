@@ -21,11 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pyprof.counters.collect import command_line
+from pyprof.counters.counted import command_line
 from pyprof.counters.match import HOW, NONE, match, unmatched
 from pyprof.counters.roofline import draw
-from pyprof.counters.samples import sample_table
-from pyprof.counters.table import HEADERS, CounterTable, Ops
+from pyprof.counters.table import HEADERS, CounterTable, LaunchOps, sample_table
 from pyprof.counters.trace import ops_of_ranges, ops_of_records, with_kernels
 from pyprof.errors import GateError, UsageError
 from pyprof.formats import op_rules
@@ -99,10 +98,10 @@ def counter_table(
         records, timeline = load_with_trace(capture)
         shown = choose_kinds(records, "kernel")
         found = match(measured.launches, shown)
-        ops = Ops(ops_of_records(shown, timeline, op_rules(), found), found, RecordTable(Frame(shown, gpu, records)))
+        ops = LaunchOps(ops_of_records(shown, timeline, op_rules(), found), found, RecordTable(Frame(shown, gpu, records)))
         return CounterTable(measured, ops, gpu)
     if all(trace is None for _, trace in loaded):
-        return CounterTable(measured, Ops(), gpu)
+        return CounterTable(measured, LaunchOps(), gpu)
     if len(loaded) == 1 and (of_trace := _ops_of_trace(loaded[0][1], gpu)) is not None:
         return CounterTable(measured, of_trace, gpu)
     stacks: list[tuple[str, ...] | None] = [None] * len(measured)
@@ -113,10 +112,10 @@ def counter_table(
             how[places] = fit.how
             for place, stack in zip(places.tolist(), own, strict=True):
                 stacks[place] = stack
-    return CounterTable(measured, Ops(stacks, unmatched(len(measured))._replace(how=how)), gpu)
+    return CounterTable(measured, LaunchOps(stacks, unmatched(len(measured))._replace(how=how)), gpu)
 
 
-def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> Ops | None:
+def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> LaunchOps | None:
     """The ops of the launches that a trace measured, with the FLOPs that they need; None where a launch may be of several."""
     assert trace is not None
     stacks, found = ops_of_ranges(trace, op_rules())
@@ -128,7 +127,7 @@ def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> Ops | None:
         return None
     place = np.argsort(records["corr"])
     found = found._replace(pool=place, begin=np.arange(len(place)), end=np.arange(len(place)) + 1)
-    return Ops(stacks, found, RecordTable(Frame(records, gpu)), has_times=False)
+    return LaunchOps(stacks, found, RecordTable(Frame(records, gpu)), has_times=False)
 
 
 def _samples(traces: list[Trace], options: argparse.Namespace) -> int:

@@ -14,13 +14,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pyprof.dtypes import lookup
-from pyprof.hardware.literals import may_match
-from pyprof.hardware.names import demangle, normalise
+from pyprof.dtypes import DType, lookup
+from pyprof.hardware.names import demangle, may_match, normalise
 from pyprof.hardware.precision import read_precision
 
 Capability = tuple[int, int]
@@ -119,19 +118,14 @@ def _read(rule: Rule, text: str) -> KernelClass:
     kernel = kernel._replace(unit=_unit(kernel, text))
     if kernel.kind in _PRODUCTS:
         align = min(map(int, _ALIGN.findall(text)), default=None)
-        kernel = kernel._replace(align=align, min_cc=_min_cc(text))
+        prefixed = next((capability for prefix, capability in _PREFIXES if prefix in text), None)
+        if prefixed is None and (tag := _SM_PREFIX.search(text) or _CUTLASS_TILE.search(text)):
+            prefixed = (int(tag[1][:-1]), int(tag[1][-1]))
+        kernel = kernel._replace(align=align, min_cc=prefixed)
     # nvjet_sss_ without the tf32 mark has not been observed; TF32 is inferred, since the library uses it for fp32 operands.
     if kernel.rule == "nvjet" and precision == "tf32" and "_tf32_" not in text:
         return kernel._replace(certainty="medium")
     return kernel
-
-
-def _min_cc(text: str) -> Capability | None:
-    for prefix, capability in _PREFIXES:
-        if prefix in text:
-            return capability
-    match = _SM_PREFIX.search(text) or _CUTLASS_TILE.search(text)
-    return (int(match[1][:-1]), int(match[1][-1])) if match else None
 
 
 _SYNC_UNITS = {"fp64": "dmma", "int8": "imma", "int4": "imma", "int1": "imma", "fp8": "qmma", "fp6": "qmma", "fp4": "omma"}
@@ -208,22 +202,18 @@ def verdict(
     found = lookup(op_dtype)
     dtype = found.matmul if found else ""
     if kernel.kind == "unknown" and kernel.role == "main":
-        return _of_unknown(matmul)
+        no_matrices = Verdict("-", "unknown", "", "the op multiplies no matrices")
+        return no_matrices if matmul is False else Verdict(None, "unknown", "", "the name does not say")
     if not kernel.is_product:
         return Verdict("-", kernel.unit, "", "no product of matrices in this kernel")
     if amd:
         return _of_amd(kernel, dtype)
     if kernel.tensor_core == "yes":
-        return Verdict("1", _on_device(kernel, cc, dtype), _tensor_math(kernel.precision or dtype), "")
+        precision = kernel.precision or dtype
+        return Verdict("1", _on_device(kernel, cc, dtype), "tf32" if precision == "fp32" else precision, "")
     if kernel.tensor_core == "no":
         return _without(kernel, dtype, cc)
     return _by_device(kernel, dtype, cc)
-
-
-def _of_unknown(matmul: bool | None) -> Verdict:
-    if matmul is False:
-        return Verdict("-", "unknown", "", "the op multiplies no matrices")
-    return Verdict(None, "unknown", "", "the name does not say")
 
 
 # Types that the matrix cores of every AMD device since gfx908 multiply; fp32 as it is, not as TF32 (CDNA instruction set).
@@ -238,10 +228,6 @@ def _of_amd(kernel: KernelClass, dtype: str) -> Verdict:
     if kernel.tensor_core == "no" and precision in _MFMA_TYPES:
         return Verdict("0", kernel.unit, "fp64" if precision == "fp64" else "fp32", f"{precision} product on vector units")
     return Verdict(None, "unknown", "", "the name does not say" if precision else "the dtype is not known")
-
-
-def _tensor_math(precision: str) -> str:
-    return "tf32" if precision == "fp32" else precision
 
 
 def _on_device(kernel: KernelClass, cc: Capability | None, dtype: str) -> str:
@@ -304,3 +290,35 @@ def _by_device(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdic
         return Verdict("1", _on_device(kernel, cc, dtype), precision, "")
     reason = "TF32 or fp32, the name does not say" if precision == "fp32" else "the name does not say"
     return Verdict(None, "unknown", "", reason)
+
+
+# The element type of the tensors in a list that one kernel joined or updated, from its template arguments.
+_ELEMENT = re.compile(r"\b(?:CatArrayBatchedCopy\w*|\w*(?:Op|Op\w*List\w*|OpScalar\w*|Math)Functor)<([\w:() ]+(?:<[\w:]+>)?)")
+_OPAQUE = re.compile(r"OpaqueType<(\d)u?>$")
+# Of elements that are only moved the name has the width alone.
+_BY_WIDTH = {"1": "bits8", "2": "bits16", "4": "int32", "8": "int64"}
+
+
+@cache
+def element_type(name: str) -> DType | None:
+    """The type of `CatArrayBatchedCopy<float, ...>` and of the functors of `multi_tensor_apply_kernel`; None for other kernels.
+
+    `OpaqueType<2>` stands for any type of two bytes: the type that is returned has that width, and may be another.
+    """
+    found = _ELEMENT.search(normalise(demangle(name)))
+    if found is None:
+        return None
+    opaque = _OPAQUE.search(found[1])
+    return lookup(_BY_WIDTH.get(opaque[1]) if opaque else found[1])
+
+
+def families_text() -> str:
+    """One line a family of kernels: kind, role, unit, Tensor Cores, and a name that the first of its rules matches."""
+    lines, seen = [], set()
+    for rule in rules():
+        kernel = rule.kernel
+        if kernel.family not in seen:
+            seen.add(kernel.family)
+            about = f"{kernel.family:28} {kernel.kind:10} {kernel.role:5} {kernel.unit:8} {kernel.tensor_core:5} {rule.example}"
+            lines.append(about if len(about) <= 120 else about[:117] + "...")
+    return "\n".join([f"{'family':28} {'kind':10} {'role':5} {'unit':8} {'TC':5} example", *lines])

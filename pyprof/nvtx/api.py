@@ -21,12 +21,10 @@ except ImportError as error:
 from pyprof.markers import encode_step
 from pyprof.nvtx.backend import Backend, NvtxBackend, tool_attached
 from pyprof.nvtx.compiling import hide_from_compiler
-from pyprof.nvtx.custom_ops import patch_custom_ops
 from pyprof.nvtx.layers import patch_layers
-from pyprof.nvtx.loaders import patch_loaders
+from pyprof.nvtx.loops import patch_loaders, patch_optimizers
 from pyprof.nvtx.mode import patch_mode
-from pyprof.nvtx.optimizers import patch_optimizers
-from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_ops
+from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_custom_ops, patch_ops
 from pyprof.nvtx.state import STATE, Stats
 from pyprof.nvtx.traceback import Function
 from pyprof.nvtx.wrapper import OpName, make_wrapper

@@ -20,7 +20,7 @@ from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu
-from pyprof.hardware.gpus import Recorded, find
+from pyprof.hardware.gpus import RecordedGpu, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
@@ -419,8 +419,8 @@ class Part(Frame):
 
 def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:
     """What the table has of a device, with the numbers that the capture recorded."""
-    numbers = {key: value for key in Recorded._fields[1:] if (value := getattr(info, key)) > 0}
-    return find(info.name, Recorded(info.cc, **numbers))
+    numbers = {key: value for key in RecordedGpu._fields[1:] if (value := getattr(info, key)) > 0}
+    return find(info.name, RecordedGpu(info.cc, **numbers))
 
 
 def params(op: OpCall) -> str | None:

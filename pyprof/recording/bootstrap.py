@@ -31,7 +31,7 @@ _Recorder = tuple[Callable[[int], None], Callable[[str], None], Callable[[], Non
 def start(folder: str) -> None:
     """Record once torch is imported. folder: holds config.json, and takes the report of each process."""
     config = json.loads((Path(folder) / "config.json").read_text())
-    sys.meta_path.insert(0, _Watch(lambda: Session(Path(folder), config).begin()))
+    sys.meta_path.insert(0, _Watch(lambda: ProcessRecording(Path(folder), config).begin()))
 
 
 class _Watch:
@@ -65,7 +65,7 @@ class _Watch:
         loader.exec_module = exec_module
 
 
-class Session:
+class ProcessRecording:
     """The recording of one process."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -161,8 +161,7 @@ class Session:
         self._report()
 
     def _begin_torch(self) -> None:
-        from pyprof.recording.bounds import Bounds
-        from pyprof.recording.growth import Growth
+        from pyprof.recording.limits import Bounds, Growth
         from pyprof.recording.steps import StepClock
 
         # Counters change how a program runs, so nothing is chosen by its time.
@@ -184,11 +183,10 @@ class Session:
 
     def _chosen(self, steps: Steps) -> _Recorder:
         """Those steps, or everything where none are given."""
-        from pyprof.recording.automatic import GAVE_WAY
-        from pyprof.recording.bounds import Pace
-        from pyprof.recording.torchprof import Capture, Chosen
+        from pyprof.recording.limits import GAVE_WAY, Pace
+        from pyprof.recording.torchprof import Capture, ChosenSteps
 
-        plan, metrics = Chosen(steps) if steps else None, self._config["metrics"]
+        plan, metrics = ChosenSteps(steps) if steps else None, self._config["metrics"]
         capture = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written, metrics=metrics)
         capture.on_failure, capture.begins_in_step = self._note, self._steps is not None
         capture.__enter__()
@@ -219,7 +217,7 @@ class Session:
         """The first steps after warm-up, or everything where there are none."""
         import torch
 
-        from pyprof.recording.automatic import Automatic
+        from pyprof.recording.limits import Automatic
 
         automatic = Automatic(self._claim(), self._written, self._note)
         self._what = lambda: automatic.note
@@ -245,15 +243,15 @@ class Session:
         import torch
 
         from pyprof.nvtx import api
-        from pyprof.recording.automatic import STEPS, WARM
+        from pyprof.recording.limits import STEPS, WARM
         from pyprof.recording.profile import Recorder
-        from pyprof.recording.steps import StepClock, Window
+        from pyprof.recording.steps import StepClock, StepWindow
 
         recorder = Recorder(defer=True)
         api.init(mode="on")
         api.pause()
         api.held_back = True
-        window = Window(self._steps or ((0, sys.maxsize),), recorder.enter, recorder.leave)
+        window = StepWindow(self._steps or ((0, sys.maxsize),), recorder.enter, recorder.leave)
 
         def begins(number: int) -> None:
             window.begins(number)

@@ -23,11 +23,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyprof.errors import EmptyCapture, PyprofError, ToolError, UsageError
-from pyprof.recording.bounds import Bounds, ns_per_byte
+from pyprof.recording.limits import Bounds, ns_per_byte
 from pyprof.recording.metrics import measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
 from pyprof.recording.results import record_name
-from pyprof.recording.run import INDUCTOR, Plan, Recording, choose_tool, record
+from pyprof.recording.run import INDUCTOR, Recording, RunPlan, choose_tool, record
 from pyprof.recording.steps import Steps, parse_steps
 from pyprof.recording.tools import job_rank
 from pyprof.tables.files import terminated_by_exception
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     tool = choose_tool(_tool(options.tool, metrics), len(steps or [0]))
     with terminated_by_exception():
         suffix = f".rank{rank}" if rank else ""
-        plan = Plan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics)
+        plan = RunPlan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics)
         if rank in ("", "0"):
             _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
         recording = record(plan)
@@ -211,7 +211,7 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
             first, end = recording.window
             records = records.select((records["step"] >= first) & (records["step"] < end))
         if top:
-            from pyprof.recording.top import print_top
+            from pyprof.recording.limits import print_top
 
             print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]

@@ -13,7 +13,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
-from pyprof.recording.steps import StepClock, Window
+from pyprof.recording.steps import StepClock, StepWindow
 from pyprof.visible import tell
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class profile:
             self._outer.callback(self._recorder.leave)
             self._enter()
             return self
-        window = Window((self._steps,), self._enter, self._recorder.leave)
+        window = StepWindow((self._steps,), self._enter, self._recorder.leave)
         clock = StepClock(window.begins, mark=True)
         self._outer.callback(window.close)
         self._outer.callback(clock.stop)

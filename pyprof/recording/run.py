@@ -22,12 +22,10 @@ from typing import IO, Any
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import inject, launch
-from pyprof.recording.bounds import Bounds
-from pyprof.recording.nsys import STARTS, imported, raw_of
-from pyprof.recording.processes import end_marked, is_running
+from pyprof.recording.limits import Bounds
+from pyprof.recording.nsys import STARTS, Stopper, end_marked, imported, is_running, raw_of
 from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
-from pyprof.recording.stopper import Stopper
 from pyprof.recording.tools import ask, cuda_devices
 
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -42,7 +40,7 @@ INDUCTOR = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What to run and how.
 
     command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
@@ -111,7 +109,7 @@ def choose_tool(wanted: str, windows: int = 1) -> str:
     return wanted
 
 
-def record(plan: Plan) -> Recording:
+def record(plan: RunPlan) -> Recording:
     """Run the program and wait for it. Raises ToolError where the tool fails, InputError where the files cannot be written.
 
     The files of earlier runs stay: where there are some, the new ones are called NAME.2, NAME.3, ...
@@ -158,7 +156,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**added, "PYTHONPATH": os.pathsep.join(filter(None, [os.path.dirname(os.path.abspath(inject.__file__)), before]))}
 
 
-def _inductor(plan: Plan) -> dict[str, str]:
+def _inductor(plan: RunPlan) -> dict[str, str]:
     """Those of the variables that make compiled kernels known which the user has not set."""
     return {name: value for name, value in INDUCTOR.items() if plan.inductor and name not in os.environ}
 
@@ -174,7 +172,7 @@ def _collect(recording: Recording, folder: Path) -> None:
         recording.captures += filter(Path.is_file, map(Path, found["traces"]))
 
 
-def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) -> Recording:
+def _under_nsys(plan: RunPlan, folder: Path, written: Path, capture_range: bool) -> Recording:
     nsys = find_nsys() or "nsys"
     command = [nsys, "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
     if capture_range:

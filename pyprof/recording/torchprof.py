@@ -14,7 +14,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -72,7 +72,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenSteps:
     """In each window (A, B) the steps from A to B - 1 are recorded; the one before A is traced and not kept."""
 
     windows: Steps
@@ -126,7 +126,7 @@ class Capture:
         self,
         path: str | os.PathLike[str],
         *,
-        schedule: Schedule | Chosen | None = None,
+        schedule: Schedule | ChosenSteps | None = None,
         shapes: bool = True,
         stacks: bool = True,
         table: int = 10,
@@ -249,8 +249,12 @@ class Capture:
         part = plain.with_name(f"{plain.name}.gz") if path.name.endswith(".gz") else plain
         try:
             profiler.export_chrome_trace(str(plain))
-            _check_written(plain)
-            add_names(plain, self._names(profiler))
+            if not plain.exists() or not plain.stat().st_size:  # on a full disk torch logs an error and goes on
+                raise OSError(f"torch.profiler could not write to {plain.parent}; is the disk full?")
+            names: Names = {}
+            with suppress(Exception):  # torch may take its event tree away: then the trace has the names of classes
+                names = names_of_modules(profiler) if self._stacks else {}
+            add_names(plain, names)
             if part != plain:
                 with plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as stream:
                     shutil.copyfileobj(source, stream, 1 << 20)
@@ -258,12 +262,6 @@ class Capture:
         finally:
             for left in (part, plain, plain.with_name(f"{plain.name}.tmp")):  # the last is torch's own, on a full disk
                 left.unlink(missing_ok=True)
-
-    def _names(self, profiler: torch.profiler.profile) -> Names:
-        try:
-            return names_of_modules(profiler) if self._stacks else {}
-        except Exception:  # torch may take its event tree away: then the trace has the names of classes
-            return {}
 
 
 class Tables:
@@ -278,7 +276,7 @@ class Tables:
         if not self._count:
             return
         table = trace.with_name(trace.name.removesuffix(".gz").removesuffix(".json") + ".txt")
-        command = [sys.executable, "-m", "pyprof.recording.top", str(trace), str(table), str(self._count)]
+        command = [sys.executable, "-m", "pyprof.recording.limits", str(trace), str(table), str(self._count)]
         none = subprocess.DEVNULL
         try:
             process = subprocess.Popen(command, env=environment_with_pyprof(), stdin=none, stdout=none, stderr=none)
@@ -300,12 +298,6 @@ schedule, capture = Schedule, Capture  # as users call them
 
 def _warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-
-def _check_written(trace: Path) -> None:
-    """Raise OSError for a trace that is missing or empty: on a full disk torch logs an error and goes on."""
-    if not trace.exists() or not trace.stat().st_size:
-        raise OSError(f"torch.profiler could not write to {trace.parent}; is the disk full?")
 
 
 @contextmanager

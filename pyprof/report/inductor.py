@@ -44,7 +44,7 @@ from pyprof.tables.table import AnyTable, Fractions, Header, Integers, Table, Va
 from pyprof.visible import tell
 
 if TYPE_CHECKING:
-    from pyprof.timers.generated import Result
+    from pyprof.timers.generated import KernelResult
 
 _NO_AMOUNT = 1 << 53  # bytes or operations
 
@@ -300,9 +300,9 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
     return 0
 
 
-def bench_table(results: Sequence[Result]) -> Table:
+def bench_table(results: Sequence[KernelResult]) -> Table:
     """One row for each kernel that was timed alone."""
-    from pyprof.timers.generated import Result
+    from pyprof.timers.generated import KernelResult
 
     def values(name: str, digits: int | None) -> Values:
         found = [getattr(result, name) for result in results]
@@ -310,7 +310,7 @@ def bench_table(results: Sequence[Result]) -> Table:
             return listed(found)
         return Fractions.not_nan(np.array(found, np.float64), digits) if digits else Integers.from_zero(_whole(found))
 
-    columns = [(field.name, *field.metadata.values()) for field in fields(Result)]
+    columns = [(field.name, *field.metadata.values()) for field in fields(KernelResult)]
     cells = [(_header(name, text, about, digits is None), values(name, digits)) for name, text, about, digits in columns]
     return joined("bench", cells)
 

@@ -50,8 +50,9 @@ def _event(event: Event, identities: Identities) -> dict[str, Any]:
     result: dict[str, Any] = {"ph": event.ph, "cat": event.cat, "name": identities.scrubbed(event.name)}
     if not event.cat:
         del result["cat"]
-    if event.name == _PROGRAM and event.ph == "M" and not _is_public(args):
-        args = {"name": "python"}
+    if event.name == _PROGRAM and event.ph == "M":
+        name = str(args.get("name")) if isinstance(args, dict) else ""
+        args = args if _PROGRAMS.fullmatch(name) else {"name": "python"}  # a name that any program has stays
     for key, value in (("pid", event.pid), ("tid", event.tid), ("id", event.id)):
         if value is not None:
             result[key] = identities.scrubbed(value) if isinstance(value, str) else value
@@ -75,11 +76,6 @@ def _args(text: bytes) -> Any:
         return json.loads(text.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError):
         return None
-
-
-def _is_public(args: Any) -> bool:
-    """Whether the name of a process is one that any program has."""
-    return isinstance(args, dict) and _PROGRAMS.fullmatch(str(args.get("name"))) is not None
 
 
 def _kept(values: dict[str, Any], texts: set[str], identities: Identities) -> Iterator[tuple[str, Any]]:

@@ -36,7 +36,7 @@ _HEADER = ("Call", "Time(us)", "best(us)", "p99(us)", "Spread", "Launches", "TFL
 _SHAPE_HINT = "for example --op aten::mm --shape 64,100 100,256 --dtype bf16"
 
 
-class Chosen(NamedTuple):
+class BenchWork(NamedTuple):
     """work: what to run; recorded_s: seconds of one execution in the capture (None without one), where: on which device."""
 
     work: Work
@@ -91,12 +91,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(title: str, chosen: Chosen, others: list[Alternative], apart: Apart, options: argparse.Namespace) -> None:
+def _compare(title: str, chosen: BenchWork, others: list[Alternative], apart: Apart, options: argparse.Namespace) -> None:
     """Measure and print one table: what was chosen, and what it is held against."""
-    from pyprof.timers.apart import Job
+    from pyprof.timers.apart import TimingJob
 
     def measure(work: Work, tf32: bool = False) -> Timing:
-        return apart.time(Job(work, options.device, options.seconds, not options.warm, tf32))
+        return apart.time(TimingJob(work, options.device, options.seconds, not options.warm, tf32))
 
     base = measure(chosen.work)
     rows = [_row("as recorded" if options.file else "as given", chosen.work, base, base)]
@@ -145,7 +145,7 @@ def _try_advice(options: argparse.Namespace) -> int:
 
 def _try_one(trial: Trial, kind: str, records: Records, apart: Apart, options: argparse.Namespace) -> str | None:
     """Measure and print one trial; returns why not, None where it was."""
-    chosen = Chosen(trial.work, trial.spent.ns / trial.spent.times / 1e9, _where(records, trial.spent.row))
+    chosen = BenchWork(trial.work, trial.spent.ns / trial.spent.times / 1e9, _where(records, trial.spent.row))
     try:
         _compare(f"{kind}: {trial.spent.times} x {chosen.name}", chosen, trial.others, apart, options)
     except (ToolError, UsageError) as error:
@@ -153,7 +153,7 @@ def _try_one(trial: Trial, kind: str, records: Records, apart: Apart, options: a
     return None
 
 
-def _from_words(options: argparse.Namespace) -> Chosen:
+def _from_words(options: argparse.Namespace) -> BenchWork:
     if options.idx is not None or not options.op:
         raise UsageError("without FILE, --op must name an op", _SHAPE_HINT)
     head, bracket, _ = options.op.partition("(")
@@ -161,7 +161,7 @@ def _from_words(options: argparse.Namespace) -> Chosen:
     module, dispatcher, op = _split(head)
     if bracket:
         try:
-            return Chosen((parse_call(op + name, module, dispatcher=dispatcher),))
+            return BenchWork((parse_call(op + name, module, dispatcher=dispatcher),))
         except ValueError as error:
             raise UsageError(
                 f"--op {options.op!r} is not a call: {error}", "for example --op 'aten::mm(fp32[8,16], fp32[16,8])'"
@@ -172,7 +172,7 @@ def _from_words(options: argparse.Namespace) -> Chosen:
     shapes = _shapes(options.shape)
     if not shapes:
         raise UsageError("without FILE, --shape must give the shapes", _SHAPE_HINT)
-    return Chosen((OpCall(module, op, tuple(TensorSpec(shape, dtype.name) for shape in shapes), dispatcher=dispatcher),))
+    return BenchWork((OpCall(module, op, tuple(TensorSpec(shape, dtype.name) for shape in shapes), dispatcher=dispatcher),))
 
 
 def _split(name: str) -> tuple[str, bool, str]:
@@ -197,7 +197,7 @@ def _shapes(words: list[str] | None) -> list[tuple[int, ...]]:
     return found
 
 
-def _from_file(options: argparse.Namespace) -> Chosen:
+def _from_file(options: argparse.Namespace) -> BenchWork:
     from pyprof.loading import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
 
@@ -209,23 +209,19 @@ def _from_file(options: argparse.Namespace) -> Chosen:
     return _row_of(records, options) if options.idx is not None else _op_of(records, options)
 
 
-def _row_of(records: Records, options: argparse.Namespace) -> Chosen:
+def _row_of(records: Records, options: argparse.Namespace) -> BenchWork:
     if not 1 <= options.idx <= len(records):
         raise UsageError(f"there is no row {options.idx}", f"rows are numbered from 1 to {len(records)}")
     row = options.idx - 1
-    codes = _codes(records, row)
+    # The whole op first; in the backward pass its own, not the forward's.
+    columns = ("own", "inner") if records["dir"][row] == 1 else ("call", "own", "inner")
+    codes = [code for name in columns if (code := int(records[name][row])) >= 0]
     if not codes:
         raise UsageError(f"row {options.idx} has no op", f"python -m pyprof.prof {options.file} lists the rows")
     code = next((code for code in codes if not replayable(records.calls[code])), codes[0])
     instance = int(records["instance"][row])
     together = records["instance"] == instance if instance >= 0 and code != int(records["inner"][row]) else slice(row, row + 1)
-    return Chosen((records.calls[code],), float(records["dur_ns"][together].sum()) / 1e9, _where(records, row))
-
-
-def _codes(records: Records, row: int) -> list[int]:
-    """The calls of a row that can be run, the whole op first; in the backward pass its own, not the forward's."""
-    columns = ("own", "inner") if records["dir"][row] == 1 else ("call", "own", "inner")
-    return [code for name in columns if (code := int(records[name][row])) >= 0]
+    return BenchWork((records.calls[code],), float(records["dur_ns"][together].sum()) / 1e9, _where(records, row))
 
 
 def _where(records: Records, row: int) -> str:
@@ -235,7 +231,7 @@ def _where(records: Records, row: int) -> str:
     return (records.gpus[gpu].name if gpu >= 0 else "") or "a GPU"
 
 
-def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
+def _op_of(records: Records, options: argparse.Namespace) -> BenchWork:
     """The call with this name (and these shapes) whose executions took most time."""
     from pyprof.timers.trials import calls_that_ran
 
@@ -252,7 +248,7 @@ def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
         )
     able = [code for code in ran if not replayable(records.calls[code])]
     code = max(able or ran, key=lambda code: (ran[code].ns, -code))
-    return Chosen((records.calls[code],), ran[code].ns / ran[code].times / 1e9, _where(records, ran[code].row))
+    return BenchWork((records.calls[code],), ran[code].ns / ran[code].times / 1e9, _where(records, ran[code].row))
 
 
 def _row(name: str, work: Work, timing: Timing, base: Timing) -> list[str]:

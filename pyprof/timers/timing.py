@@ -116,7 +116,15 @@ def timeit(  # noqa: PLR0913 - the options of a public function, each by its nam
     if seconds <= 0 or warmup < 0 or (calls is not None and calls < 1):
         raise UsageError("pyprof.timeit: seconds and calls must be positive", "for example pyprof.timeit(fn, x, calls=100)")
     torch = torch_for("pyprof.timeit")
-    clock = _clock(torch, device or _device(torch, args), flush)
+    if device is None:
+        tensors = list(_tensors(torch, args))
+        uses_cuda = not tensors and torch.cuda.is_initialized()
+        on_gpu = (str(tensor.device) for tensor in tensors if tensor.device.type == "cuda")
+        device = next(on_gpu, "cuda" if uses_cuda else "cpu")
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise UsageError(f"pyprof.timeit: unknown device {device!r}", "use cpu, cuda or cuda:N")
+    clock: Clock = CpuClock(torch, flush) if kind == "cpu" else _CudaClock(torch, device, flush)
     with clock.current:
         once = _warm_up(clock, fn, args, warmup)
         count = calls or min(max(math.ceil(seconds / max(once, 1e-9)), _MIN_CALLS), _MAX_CALLS)
@@ -144,14 +152,6 @@ def _tensors(torch: ModuleType, values: Iterable[object]) -> Iterator[torch.Tens
             yield from value.parameters()
         elif isinstance(value, (list, tuple)):
             yield from _tensors(torch, value)
-
-
-def _device(torch: ModuleType, args: Iterable[object]) -> str:
-    tensors = list(_tensors(torch, args))
-    for tensor in tensors:
-        if tensor.device.type == "cuda":
-            return str(tensor.device)
-    return "cuda" if not tensors and torch.cuda.is_initialized() else "cpu"
 
 
 def _warm_up(clock: Clock, fn: Callable[..., object], args: Sequence[object], seconds: float) -> float:
@@ -220,12 +220,6 @@ class _CudaClock:
         self._buffer = torch.empty(_flush_bytes(cache), dtype=torch.int8, device=self.device) if flush else None
         self._launching_s: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def _wait(self) -> None:
-        """Keep the device busy until a call is likely to be in its queue."""
-        if self._launching_s:
-            wait = min(_MARGIN * quantile(tuple(self._launching_s), 0.5) + _EVENTS_S, _LONGEST_WAIT_S)
-            self._torch.cuda._sleep(int(wait * _CYCLES_PER_S))
-
     def measure(self, fn: Callable[..., object], args: Sequence[object], count: int) -> tuple[Seconds, Seconds]:
         """Seconds of each of `count` calls on the device, and on the host until each returned."""
         cuda, now, hosts = self._torch.cuda, time.perf_counter, []
@@ -233,7 +227,9 @@ class _CudaClock:
         for begin, end in events:
             if self._buffer is not None:
                 self._buffer.zero_()
-            self._wait()
+            if self._launching_s:  # keep the device busy until the call is likely to be in its queue
+                wait_s = min(_MARGIN * quantile(tuple(self._launching_s), 0.5) + _EVENTS_S, _LONGEST_WAIT_S)
+                cuda._sleep(int(wait_s * _CYCLES_PER_S))
             begin.record()
             begun = now()
             fn(*args)
@@ -246,13 +242,6 @@ class _CudaClock:
 
 
 Clock: TypeAlias = CpuClock | _CudaClock
-
-
-def _clock(torch: ModuleType, device: str, flush: bool) -> Clock:
-    kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise UsageError(f"pyprof.timeit: unknown device {device!r}", "use cpu, cuda or cuda:N")
-    return CpuClock(torch, flush) if kind == "cpu" else _CudaClock(torch, device, flush)
 
 
 def _record(torch: ModuleType, gpu: bool, fn: Callable[..., object], args: Sequence[object]) -> dict[str, int] | None:

@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="needs torch")
 import pyprof.recording.run as run_module
 from pyprof.cli import main
 from pyprof.errors import ToolError, UsageError
-from pyprof.recording.processes import is_running
+from pyprof.recording.nsys import is_running
 from pyprof.recording.run import choose_tool
 from pyprof.recording.steps import parse_steps
 from tests.conftest import ROOT

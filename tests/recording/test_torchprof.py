@@ -19,7 +19,7 @@ from pyprof.cli import main
 from pyprof.errors import ToolError, UsageError
 from pyprof.loading import open_trace
 from pyprof.markers import Kind
-from pyprof.recording.torchprof import Chosen, Schedule, _cuda_is_there, capture, schedule
+from pyprof.recording.torchprof import ChosenSteps, Schedule, _cuda_is_there, capture, schedule
 from tests.conftest import ROOT
 
 torch = pytest.importorskip("torch")
@@ -41,11 +41,11 @@ def test_the_schedule_is_torchs(wait: int, warmup: int, active: int, repeat: int
 
 
 def test_chosen_windows_each_have_a_step_that_warms_up() -> None:
-    chosen = Chosen(((2, 4), (4, 5), (7, 8)))
+    chosen = ChosenSteps(((2, 4), (4, 5), (7, 8)))
     assert [chosen.action(step) for step in range(9)] == [
         *("NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE", "RECORD_AND_SAVE", "NONE", "WARMUP", "RECORD_AND_SAVE", "NONE")
     ]
-    assert Chosen(((0, 1),)).action(0) == "RECORD_AND_SAVE"
+    assert ChosenSteps(((0, 1),)).action(0) == "RECORD_AND_SAVE"
 
 
 @pytest.mark.parametrize("wrong", [{"active": 0}, {"wait": -1}, {"warmup": -1}, {"repeat": -1}, {"skip": -1}])

@@ -1,4 +1,8 @@
-"""An optimizer's step -> a range with the optimizer's class. Classes made later are found when one is first used."""
+"""What a training loop calls -> ranges: an optimizer's step, with its class, and a batch taken from a DataLoader.
+
+Classes of optimizers that are made later are found when one is first used. The range of a batch has the name that
+torch.profiler gives to it, so that waiting for data is known as that. Under emit_nvtx torch writes the same range itself.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from functools import partial
 from types import FunctionType
 
 import torch
+from torch._C import _autograd, _profiler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pyprof.markers import encode_optimizer
 from pyprof.nvtx.callsite import ANCHOR, note
@@ -16,7 +22,7 @@ from pyprof.nvtx.state import STATE, Range, State
 from pyprof.nvtx.traceback import Function, hide
 
 
-def _find(name: str) -> Range | None:
+def _find_step(name: str) -> Range | None:
     try:
         return STATE.find(encode_optimizer(name), reserve=True)
     except Exception as error:
@@ -24,7 +30,7 @@ def _find(name: str) -> Range | None:
         return None
 
 
-hide_from_compiler(_find)
+hide_from_compiler(_find_step)
 
 
 def make_step(orig: Function) -> Function:
@@ -34,7 +40,7 @@ def make_step(orig: Function) -> Function:
 
     def step(self: object, *args: object, **kwargs: object) -> object:
         outermost = getattr(local, "optimizer", None) is not self
-        around = _find(type(self).__name__) if state.on and outermost else None
+        around = _find_step(type(self).__name__) if state.on and outermost else None
         if around is not None:
             around.push(around.handle)
             local.optimizer = self
@@ -84,3 +90,42 @@ def _wrap_class(patches: Patches, cls: type) -> None:
 def patch_optimizers(patches: Patches) -> None:
     """Wrap `step` of every optimizer class."""
     wrap_classes(patches, partial(_wrap_class, patches), lambda: STATE.on)
+
+
+def _find_batch(iterator: object) -> Range | None:
+    try:
+        if _autograd._profiler_type() == _profiler.ActiveProfilerType.NVTX:
+            return None
+        return STATE.find(str(getattr(iterator, "_profile_name", "enumerate(DataLoader)")), reserve=True)
+    except Exception as error:
+        STATE.trouble(error, "a batch of a DataLoader")
+        return None
+
+
+hide_from_compiler(_find_batch)
+
+
+def _make_next(orig: Callable[[object], object]) -> Function:
+    """A DataLoader's `__next__` with a range around it."""
+    state: State = STATE
+
+    def __next__(self: object) -> object:
+        around = _find_batch(self) if state.on else None
+        if around is not None:
+            around.push(around.handle)
+        try:
+            return orig(self)
+        except BaseException as error:
+            hide(error, 1)
+            raise
+        finally:
+            if around is not None:
+                around.pop()
+
+    pass_through_compiler(__next__)
+    return __next__
+
+
+def patch_loaders(patches: Patches) -> None:
+    """Wrap what gives the next batch of every DataLoader."""
+    patches.wrap(_BaseDataLoaderIter, "__next__", _make_next(_BaseDataLoaderIter.__next__))
