@@ -18,7 +18,7 @@ from functools import partial
 from importlib import import_module
 
 from pyprof.errors import PyprofError, UsageError
-from pyprof.visible import tell
+from pyprof.messages import tell, watch
 
 TYPE_CHECKING = False  # of `typing`, whose import takes half as long as the interpreter's start
 if TYPE_CHECKING:
@@ -113,9 +113,7 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     if own_streams:
         _write_utf8()
         if sys.stderr.isatty():
-            from pyprof import progress
-
-            progress.watch()
+            watch()
         gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     module = import_module(command.module)
     parser = _parser(command, prog)

@@ -15,8 +15,8 @@ from importlib import metadata, util
 from pathlib import Path
 
 from pyprof.errors import PyprofError, ToolError
+from pyprof.messages import stage
 from pyprof.parse.sources.nsys_report import find_nsys
-from pyprof.progress import stage
 from pyprof.recording import probe
 from pyprof.recording.nsys import profile
 from pyprof.recording.tools import ask, release

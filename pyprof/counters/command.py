@@ -31,6 +31,7 @@ from pyprof.formats import op_rules
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.loading import attributed, load_counters, load_with_trace
+from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, choose_kinds
 from pyprof.parse.sources.measured.launches import Measured, joined
 from pyprof.parse.sources.trace import Trace
@@ -38,7 +39,6 @@ from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
 from pyprof.tables.screen import selected
-from pyprof.visible import tell
 
 DEFAULT = "idx,kernel,op_stack,top_op,bottom_op,flops_meas,flops_model,ratio,bytes_meas,bytes_model,ai,tc,match"
 

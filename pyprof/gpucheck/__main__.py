@@ -7,7 +7,7 @@ import sys
 
 from pyprof.errors import PyprofError
 from pyprof.gpucheck import check
-from pyprof.visible import tell
+from pyprof.messages import tell
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from pyprof.arrays.joining import positions
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
+from pyprof.messages import tell
 from pyprof.parse.records.records import COLUMNS, concatenate
 from pyprof.parse.records.selection import (
     add_graphs,
@@ -43,7 +44,6 @@ from pyprof.prof.frame import Frame
 from pyprof.prof.nearby import frame_of
 from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Header, Source, choose
-from pyprof.visible import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

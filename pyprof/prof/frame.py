@@ -23,6 +23,7 @@ from pyprof.hardware.devices import Gpu
 from pyprof.hardware.gpus import RecordedGpu, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
+from pyprof.messages import stage
 from pyprof.opcall import OpCall
 from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import COLUMNS, PHASES, POOLED, GpuInfo, MarkedStep, Records, Stack
@@ -33,7 +34,6 @@ from pyprof.prof.costs import Costs
 from pyprof.prof.infer import infer
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, limits, roofline, terms
 from pyprof.prof.waiting import waited_for_launch
-from pyprof.progress import stage
 from pyprof.tables.table import PART_ROWS, Fractions, Texts, texts
 
 _T = TypeVar("_T")

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyprof.errors import EmptyCapture, PyprofError, ToolError, UsageError
+from pyprof.messages import tell
 from pyprof.recording.limits import Bounds, ns_per_byte
 from pyprof.recording.metrics import measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
@@ -31,7 +32,6 @@ from pyprof.recording.run import INDUCTOR, Recording, RunPlan, choose_tool, reco
 from pyprof.recording.steps import Steps, parse_steps
 from pyprof.recording.tools import job_rank
 from pyprof.tables.files import terminated_by_exception
-from pyprof.visible import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 
 from pyprof.errors import InputError, ToolError, UsageError, unusable
+from pyprof.messages import tell
 from pyprof.recording.results import Staging
 from pyprof.recording.run import INDUCTOR
 from pyprof.recording.tools import environment_with_pyprof
-from pyprof.visible import tell
 
 _WARM_UP = 3
 

@@ -13,8 +13,8 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
+from pyprof.messages import tell
 from pyprof.recording.steps import StepClock, StepWindow
-from pyprof.visible import tell
 
 if TYPE_CHECKING:
     import torch

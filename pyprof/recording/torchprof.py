@@ -21,12 +21,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyprof.errors import ToolError, UsageError, unusable
+from pyprof.messages import tell, visible
 from pyprof.recording.exclusive import Exclusive, next_kind
 from pyprof.recording.metrics import measuring
 from pyprof.recording.modules import Names, add_names, names_of_modules
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import environment_with_pyprof, job_rank
-from pyprof.visible import tell, visible
 
 if TYPE_CHECKING:
     import torch

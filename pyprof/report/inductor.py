@@ -30,6 +30,7 @@ from pyprof.arrays.intervals import summed, union
 from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
+from pyprof.messages import tell
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import add_graphs, add_window, in_window
 from pyprof.parse.sources.trace import ActivityKind
@@ -41,7 +42,6 @@ from pyprof.report.compiled.module import CompiledModule, find_modules, read_mod
 from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, Table, Values
-from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.timers.generated import KernelResult

@@ -21,14 +21,13 @@ from typing import BinaryIO, cast
 from pyprof.errors import InputError, UsageError
 from pyprof.formats import CAPTURES, RECORDS, format_of
 from pyprof.inputs import Input
+from pyprof.messages import stage, tell
 from pyprof.parse.sources.graph_captures import beside
 from pyprof.parse.sources.kineto.trace_file import TraceFile
-from pyprof.progress import stage
 from pyprof.scrub import kineto, records
 from pyprof.scrub.databases import NSYS, NVPROF, Kept, scrub_database
 from pyprof.scrub.identities import Identities, Rules
 from pyprof.tables.files import check_output, is_direct, whole_file
-from pyprof.visible import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

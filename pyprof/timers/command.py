@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.errors import ToolError, UsageError
+from pyprof.messages import tell
 from pyprof.opcall import OpCall, TensorSpec, parse_call
 from pyprof.parse.records.selection import add_graphs
 from pyprof.timers.alternatives import KINDS, Alternative, alternatives
 from pyprof.timers.replay import OptimizerStep, Work, choose_device, replayable
-from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.parse.records.records import Records

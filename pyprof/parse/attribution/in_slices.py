@@ -9,6 +9,7 @@ import numpy as np
 
 from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
 from pyprof.markers import Kind
+from pyprof.messages import done
 from pyprof.parse.attribution.derived import with_inside
 from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, with_none
@@ -16,7 +17,6 @@ from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.run_types import retyped
 from pyprof.parse.attribution.slices import KernelRanges, Slice, SliceResults, Slices
 from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
-from pyprof.progress import done
 
 
 def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> tuple[KernelRanges, SliceResults]:

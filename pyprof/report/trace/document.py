@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from pyprof.arrays.types import Ints
+from pyprof.messages import done
 from pyprof.parse.sources.kineto.exported import Exported
 from pyprof.parse.sources.trace import Strings, Trace
 from pyprof.prof.frame import Frame
-from pyprof.progress import done
 from pyprof.report.time.steps import Steps
 from pyprof.report.trace.events import Events
 from pyprof.report.trace.overview import counter_part, layer_part, placed, step_part
