@@ -22,7 +22,6 @@ from pyprof.messages import tell, watch
 
 TYPE_CHECKING = False  # of `typing`, whose import takes half as long as the interpreter's start
 if TYPE_CHECKING:
-    from types import ModuleType
     from typing import NoReturn, TextIO
 
 # The module holds `add_arguments(parser)` and `run(options)`, which returns the exit code; help: one line.
@@ -133,15 +132,10 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
                 settings.enter_context(cached())
             if getattr(options, "graphs", None) is not None:
                 settings.enter_context(graphs_from(options.graphs))
-        return _run_module(module, options, own_streams=own_streams)
+        if own_streams and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            from pyprof.tables.files import terminated_by_exception
 
-
-def _run_module(module: ModuleType, options: argparse.Namespace, *, own_streams: bool) -> int:
-    if not own_streams or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        return int(module.run(options))
-    from pyprof.tables.files import terminated_by_exception
-
-    with terminated_by_exception():
+            settings.enter_context(terminated_by_exception())
         return int(module.run(options))
 
 

@@ -117,7 +117,10 @@ def _decode_own(text: str) -> Marker | None:
         casts: tuple[Cast, ...] = ()
         src = tail.get("src", ())
         if "autocast" in tail:
-            call, casts = _run(call, _text(tail["autocast"]))
+            device, _, tag = _text(tail["autocast"]).partition(":")
+            if (dtype := lookup(tag)) is None:
+                raise ValueError(f"unknown dtype {tag!r}")
+            call, casts = run_call(call, device, dtype.name)
         lines = tuple(map(_text, (src,) if isinstance(src, str) else src))
         return Marker(Kind.OP, text, call.op, call, lines, own=True, casts=casts)
     if "layer" in tail:
@@ -127,15 +130,6 @@ def _decode_own(text: str) -> Marker | None:
     if "step" in tail:
         return Marker(Kind.STEP, text, head, own=True, step=_step(tail["step"]))
     return None
-
-
-def _run(call: OpCall, region: str) -> tuple[OpCall, tuple[Cast, ...]]:
-    """A call under autocast as it ran. Raises ValueError for a region that is none."""
-    device, _, tag = region.partition(":")
-    found = lookup(tag)
-    if found is None:
-        raise ValueError(f"unknown dtype {tag!r}")
-    return run_call(call, device, found.name)
 
 
 def _text(value: object) -> str:
@@ -275,7 +269,11 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
         unqualified = before.rpartition("::")[2] + bracket + arguments
         return Marker(Kind.BACKWARD, text, name, _emit_call("autograd", unqualified, sizes))
     if (named := _NAMED.fullmatch(name)) is not None:
-        return _decode_named(named, text, sizes)
+        if named["optimizer"]:
+            return Marker(Kind.OPTIMIZER, text, f"{named['optimizer']}.step")
+        if named["step"]:
+            return Marker(Kind.STEP, text, name, step=_step(int(named["step"])))
+        return Marker(Kind.DISPATCH, text, name, _emit_call(named["namespace"], named["op"].partition(".")[0], sizes))
     if sizes and (collective := re.fullmatch(r"(nccl|gloo|mpi|ucc):(\w+)", name)) is not None:
         return Marker(Kind.DISPATCH, text, name, _emit_call(collective[1], collective[2], sizes))
     if keyed and name == "record_param_comms":
@@ -285,15 +283,6 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
         module = "aten" if name.islower() else "autograd"
         return Marker(Kind.DISPATCH, text, name, _emit_call(module, name, sizes))
     return None
-
-
-def _decode_named(named: re.Match[str], text: str, sizes: str) -> Marker:
-    name = named[0]
-    if named["optimizer"]:
-        return Marker(Kind.OPTIMIZER, text, f"{named['optimizer']}.step")
-    if named["step"]:
-        return Marker(Kind.STEP, text, name, step=_step(int(named["step"])))
-    return Marker(Kind.DISPATCH, text, name, _emit_call(named["namespace"], named["op"].partition(".")[0], sizes))
 
 
 def _emit_call(module: str, op: str, sizes: str) -> OpCall:

@@ -26,6 +26,7 @@ from pyprof.errors import InputError
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.hardware.kernels import Verdict, classify, verdict
+from pyprof.opcall import OpCall
 from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.counters import Samples
 from pyprof.parse.sources.measured.launches import Measured
@@ -142,17 +143,15 @@ class CounterTable:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Whether each used Tensor Cores, by its name, its op and its device."""
-        dtypes, matmul = self._operands()
-        pairs = zip(self.measured.launches, self.gpus, dtypes, matmul, strict=True)
-        return [verdict(classify(one.name), op_dtype=dtype, matmul=product, cc=gpu.cc) for one, gpu, dtype, product in pairs]
-
-    def _operands(self) -> tuple[Sequence[str | None], Sequence[bool | None]]:
-        """The element type of each launch's op, and whether it multiplies matrices."""
-        if self.ops.records is None or self.ops.match is None:
-            return [None] * len(self.measured), [None] * len(self.measured)
-        records = self.ops.records.frame.records
-        ops = [None if code < 0 else records.calls[code] for code in self.ops.match.agreed(records["call"]).tolist()]
-        return [op and operand_tag(op) for op in ops], [None if op is None else formulas.matmul_class(op.name) for op in ops]
+        ops: list[OpCall | None] = [None] * len(self.measured)
+        if self.ops.records is not None and self.ops.match is not None:
+            records = self.ops.records.frame.records
+            ops = [None if code < 0 else records.calls[code] for code in self.ops.match.agreed(records["call"]).tolist()]
+        found = []
+        for launch, gpu, op in zip(self.measured.launches, self.gpus, ops, strict=True):
+            dtype, matmul = (None, None) if op is None else (operand_tag(op), formulas.matmul_class(op.name))
+            found.append(verdict(classify(launch.name), op_dtype=dtype, matmul=matmul, cc=gpu.cc))
+        return found
 
     # ------------------------------------------------------------------ columns
 

@@ -68,20 +68,20 @@ _TENSOR_CORE: dict[str, _TensorCore] = {"yes": "yes", "no": "no", "arch": "arch"
 def rules() -> tuple[Rule, ...]:
     """The rows of kernels.csv in order."""
     text = Path(__file__).with_name("kernels.csv").read_text(encoding="utf-8")
-    return tuple(Rule(row["regex"], row["reads"], row["example"], _class_of(row)) for row in csv.DictReader(text.splitlines()))
-
-
-def _class_of(row: dict[str, str]) -> KernelClass:
-    return _UNKNOWN._replace(
-        family=row["family"],
-        kind=row["kind"],
-        role="aux" if row["role"] == "aux" else "main",
-        unit=row["unit"],
-        tensor_core=_TENSOR_CORE[row["tensor_core"]],
-        certainty=row["certainty"],
-        rule=row["id"],
-        is_product=row["role"] != "aux" and row["kind"] in _PRODUCTS,
-    )
+    found = []
+    for row in csv.DictReader(text.splitlines()):
+        kernel = _UNKNOWN._replace(
+            family=row["family"],
+            kind=row["kind"],
+            role="aux" if row["role"] == "aux" else "main",
+            unit=row["unit"],
+            tensor_core=_TENSOR_CORE[row["tensor_core"]],
+            certainty=row["certainty"],
+            rule=row["id"],
+            is_product=row["role"] != "aux" and row["kind"] in _PRODUCTS,
+        )
+        found.append(Rule(row["regex"], row["reads"], row["example"], kernel))
+    return tuple(found)
 
 
 _UNKNOWN = KernelClass("unknown", "unknown", "main", "unknown", "arch", "", "", None, "", None, "", False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import FunctionType, TracebackType
-from typing import cast
+from typing import Any
 
 from pyprof.errors import ToolError, UsageError
 
@@ -26,7 +26,6 @@ from pyprof.nvtx.loops import patch_loaders, patch_optimizers
 from pyprof.nvtx.mode import patch_mode
 from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_custom_ops, patch_ops
 from pyprof.nvtx.state import STATE, Stats
-from pyprof.nvtx.traceback import Function
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 _MODES = ("auto", "on")
@@ -147,16 +146,6 @@ def instrument(*, stack: bool = False, backend: Backend | None = None) -> Iterat
                 STATE.on = outer[1]
 
 
-def _wrapping(owner: object, name: str) -> tuple[object, Function]:
-    """The owner's attribute, and the function in it."""
-    raw = inspect.getattr_static(owner, name, None)
-    function = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
-    if not callable(function):
-        where = getattr(owner, "__qualname__", getattr(owner, "__name__", repr(owner)))
-        raise UsageError(f"pyprof.wrap: {where} has no function {name!r}", "pass the module or class, then the function's name")
-    return raw, cast(Function, function)
-
-
 def wrap(owner: object, name: str) -> None:
     """Record calls of a user's function in ranges, with its arguments: `wrap(mymodule, "attention")`.
 
@@ -164,7 +153,12 @@ def wrap(owner: object, name: str) -> None:
     `shutdown`. Wrapping twice changes nothing. Raises UsageError where there is no such function.
     """
     with _lock:
-        raw, function = _wrapping(owner, name)
+        raw = inspect.getattr_static(owner, name, None)
+        function: Any = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
+        if not callable(function):
+            where = getattr(owner, "__qualname__", getattr(owner, "__name__", repr(owner)))
+            hint = "pass the module or class, then the function's name"
+            raise UsageError(f"pyprof.wrap: {where} has no function {name!r}", hint)
         if is_wrapper(function):
             return
         new = make_wrapper(function, OpName(getattr(owner, "__name__", type(owner).__name__), name))

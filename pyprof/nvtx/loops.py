@@ -7,7 +7,6 @@ torch.profiler gives to it, so that waiting for data is known as that. Under emi
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from types import FunctionType
 
 import torch
@@ -77,19 +76,17 @@ def wrap_classes(patches: Patches, wrap: Callable[[type], None], active: Callabl
     patches.wrap(base, "_patch_step_function", _patch_step_function)
 
 
-def _wrap_class(patches: Patches, cls: type) -> None:
-    """Wrap the class's own step, if it has one."""
-    own = vars(cls).get("step")
-    if not isinstance(own, FunctionType) or is_wrapper(own) or cls is torch.optim.Optimizer:
-        return
-    new = make_step(own)
-    patches.wrap(cls, "step", new)
-    vars(new).update({k: v for k, v in vars(own).items() if k not in ("_pyprof_original", "_torchdynamo_inline")})
-
-
 def patch_optimizers(patches: Patches) -> None:
-    """Wrap `step` of every optimizer class."""
-    wrap_classes(patches, partial(_wrap_class, patches), lambda: STATE.on)
+    """Wrap `step` of every optimizer class that has one of its own."""
+
+    def wrap(cls: type) -> None:
+        own = vars(cls).get("step")
+        if isinstance(own, FunctionType) and not is_wrapper(own) and cls is not torch.optim.Optimizer:
+            new = make_step(own)
+            patches.wrap(cls, "step", new)
+            vars(new).update({k: v for k, v in vars(own).items() if k not in ("_pyprof_original", "_torchdynamo_inline")})
+
+    wrap_classes(patches, wrap, lambda: STATE.on)
 
 
 def _find_batch(iterator: object) -> Range | None:

@@ -129,18 +129,6 @@ def dress(wrapper: Function, orig: Function, place: tuple[str, str] | None = Non
     vars(wrapper).update(__wrapped__=orig, _torchdynamo_inline=orig, **{_MARK: orig})
 
 
-def _warm_tables() -> None:
-    """Let torch build the tables whose keys are its own functions before these are replaced.
-
-    Functions of torch reach `__torch_function__` as the originals even when patched, so tables of wrappers would never match.
-    """
-    from torch.utils import _device
-
-    torch.jit._builtins._get_builtin_table()
-    _device._device_constructors()
-    torch.overrides.get_default_nowrap_functions()
-
-
 def _arguments(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
@@ -175,11 +163,16 @@ hide_from_compiler(*(part for part in vars(StandIn).values() if isinstance(part,
 
 def patch_ops(patches: Patches) -> None:
     """Replace all targets by stand-ins."""
-    _warm_tables()
+    from torch.utils import _device
+
+    # Torch builds the tables whose keys are its own functions before these are replaced: functions of torch reach
+    # `__torch_function__` as the originals even when patched, so tables of wrappers would never match.
+    table: dict[int, str] = torch.jit._builtins._get_builtin_table()
+    _device._device_constructors()
+    torch.overrides.get_default_nowrap_functions()
     found = list(targets())  # all originals are looked up before the first is replaced
     for owner, attribute, orig, name in found:
         patches.replace(owner, attribute, stand_in(orig, name, owner if owner is torch.Tensor else None))
-    table: dict[int, str] = torch.jit._builtins._get_builtin_table()
     for original, known in _stand_ins.items():
         if original in table:  # torch.jit.script treats the stand-in as its original builtin
             table[id(known)] = table[original]

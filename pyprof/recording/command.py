@@ -88,7 +88,12 @@ def run(options: argparse.Namespace) -> int:
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
             if rank in ("", "0"):
-                _summarise(recording)
+                from pyprof.report.summary.command import show, summary_of
+
+                window = None if recording.window is None else "{}:{}".format(*recording.window)
+                steps_shown = argparse.Namespace(step=window, range=None, time=None)
+                print(file=sys.stderr)
+                show([summary_of(str(one), None, steps_shown) for one in recording.captures], human=True, stream=sys.stderr)
         except PyprofError as error:
             if not recording.code:
                 raise
@@ -150,16 +155,6 @@ def _command(options: argparse.Namespace) -> tuple[list[str], str]:
     if shutil.which(words[0]) is None:
         raise UsageError(f"{words[0]}: no such program", hint)
     return words, program_name(words)
-
-
-def _summarise(recording: Recording) -> None:
-    """Print the summary of what was recorded, of several captures in a column each."""
-    from pyprof.report.summary.command import show, summary_of
-
-    window = None if recording.window is None else "{}:{}".format(*recording.window)
-    options = argparse.Namespace(step=window, range=None, time=None)
-    print(file=sys.stderr)
-    show([summary_of(str(capture), None, options) for capture in recording.captures], human=True, stream=sys.stderr)
 
 
 def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:

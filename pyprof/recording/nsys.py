@@ -106,15 +106,12 @@ class Stopper:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(_WATCH_S):
+        complete, reason = False, ""  # why to stop, for the user; empty where the chosen steps are complete
+        while not complete and not reason:
+            if self._ended.wait(_WATCH_S):
+                return
             complete = (self._folder / "complete").exists()
             reason = "" if complete else self._bounds.passed(_collected(self._folder))
-            if complete or reason:
-                self._stop(reason)
-                return
-
-    def _stop(self, reason: str) -> None:
-        """reason: for the user; empty where the chosen steps are complete."""
         code, _text = ask(self._nsys, "stop", f"--session={self.session}", seconds=3600)
         if code == 0 and not reason:
             self.window = (WARM, WARM + STEPS)

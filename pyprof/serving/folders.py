@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -71,20 +72,13 @@ class Folders:
                 if entries > _MOST_ENTRIES:
                     raise Refused("too_many_files", f"more than {_MOST_ENTRIES} files", "serve a folder with fewer")
                 for file in sorted(files):
-                    found = self._capture(label, root, Path(folder, file))
-                    if found is not None:
-                        yield found
-
-    def _capture(self, label: str, root: Path, path: Path) -> ServedFile | None:
-        if not path.name.endswith(SUFFIXES) or path.name.startswith("."):
-            return None
-        try:
-            about = path.lstat()
-        except OSError:
-            return None
-        below = path.relative_to(root).as_posix()
-        name = f"{label}/{below}" if len(self._roots) > 1 else below
-        return ServedFile(name, about.st_size) if stat.S_ISREG(about.st_mode) and is_plain(name) else None
+                    below = Path(folder, file).relative_to(root).as_posix()
+                    name = f"{label}/{below}" if len(self._roots) > 1 else below
+                    if file.endswith(SUFFIXES) and not file.startswith(".") and is_plain(name):
+                        with suppress(OSError):
+                            about = Path(folder, file).lstat()
+                            if stat.S_ISREG(about.st_mode):
+                                yield ServedFile(name, about.st_size)
 
     def file(self, name: str) -> Path:
         """The file of a name, its links followed. Raises Refused."""

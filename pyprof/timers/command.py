@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyprof.parse.records.records import Records
     from pyprof.timers.apart import Apart
     from pyprof.timers.timing import Timing
-    from pyprof.timers.trials import Trial
 
 _MOST_TRIALS = 3  # of a kind of advice, where an op cannot be run here
 _HEADER = ("Call", "Time(us)", "best(us)", "p99(us)", "Spread", "Launches", "TFLOP/s", "GB/s", "Speedup")
@@ -133,7 +132,14 @@ def _try_advice(options: argparse.Namespace) -> int:
                 print(flush=True)
             tried = 0
             for trial in find_trials(kind, records, gpu=device != "cpu"):
-                failed = trial if isinstance(trial, str) else _try_one(trial, kind, records, apart, options)
+                failed = trial if isinstance(trial, str) else None
+                if not isinstance(trial, str):
+                    spent = trial.spent
+                    chosen = BenchWork(trial.work, spent.ns / spent.times / 1e9, _where(records, spent.row))
+                    try:
+                        _compare(f"{kind}: {spent.times} x {chosen.name}", chosen, trial.others, apart, options)
+                    except (ToolError, UsageError) as error:
+                        failed = f"{chosen.name}: {error}"
                 if failed is not None:
                     print(f"{kind}: not tried: {failed}")
                 measured += failed is None
@@ -141,16 +147,6 @@ def _try_advice(options: argparse.Namespace) -> int:
                 if failed is None or tried == _MOST_TRIALS:
                     break
     return 0 if measured else 1
-
-
-def _try_one(trial: Trial, kind: str, records: Records, apart: Apart, options: argparse.Namespace) -> str | None:
-    """Measure and print one trial; returns why not, None where it was."""
-    chosen = BenchWork(trial.work, trial.spent.ns / trial.spent.times / 1e9, _where(records, trial.spent.row))
-    try:
-        _compare(f"{kind}: {trial.spent.times} x {chosen.name}", chosen, trial.others, apart, options)
-    except (ToolError, UsageError) as error:
-        return f"{chosen.name}: {error}"
-    return None
 
 
 def _from_words(options: argparse.Namespace) -> BenchWork:
@@ -206,10 +202,8 @@ def _from_file(options: argparse.Namespace) -> BenchWork:
             "use either --idx or --op to choose what to run", f"python -m pyprof.prof {options.file} lists the rows"
         )
     records = choose_kinds(load(options.file), SHOWN)
-    return _row_of(records, options) if options.idx is not None else _op_of(records, options)
-
-
-def _row_of(records: Records, options: argparse.Namespace) -> BenchWork:
+    if options.idx is None:
+        return _op_of(records, options)
     if not 1 <= options.idx <= len(records):
         raise UsageError(f"there is no row {options.idx}", f"rows are numbered from 1 to {len(records)}")
     row = options.idx - 1
@@ -272,17 +266,12 @@ def _row(name: str, work: Work, timing: Timing, base: Timing) -> list[str]:
 
 
 def _print_table(rows: list[list[str]]) -> None:
-    if sys.stdout.isatty():
-        _show(rows)
+    if not sys.stdout.isatty():
+        table = [_HEADER, *rows]
+        first, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for name, *cells in table:
+            print(" ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip())
         return
-    table = [_HEADER, *rows]
-    first, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for name, *cells in table:
-        print(" ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip())
-
-
-def _show(rows: list[list[str]]) -> None:
-    """The same on a terminal."""
     import numpy as np
 
     from pyprof.tables.output import show

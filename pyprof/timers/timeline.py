@@ -54,7 +54,15 @@ def write(readings: Readings, output: Path, into: Path | None = None) -> None:
     UsageError where it has no such kernel.
     """
     trace: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []} if into is None else _read(into)
-    origin_us = 0.0 if into is None else _begin_us(trace, {kernel for kernel, _ in readings.names if kernel}, into)
+    origin_us = 0.0
+    if into is not None:
+        kernels = {kernel for kernel, _ in readings.names if kernel}
+        launched = [one for one in trace["traceEvents"] if isinstance(one, dict) and one.get("cat") == "kernel" and "ts" in one]
+        begins_us = [float(one["ts"]) for one in launched if one.get("name") in kernels]
+        if not begins_us:
+            named = ", ".join(sorted(kernels)) or "a kernel of unknown name"
+            raise UsageError(f"{into}: has no launch of {named}", "name the kernel as the trace does: --kernel NAME")
+        origin_us = min(begins_us)
     trace["traceEvents"] += events(readings, origin_us)
     with whole_text_file(output, [into] if into is not None else []) as stream:
         json.dump(trace, stream)
@@ -71,16 +79,3 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise InputError(f"{path}: holds no trace events", "give a trace of torch.profiler (.json, .json.gz)")
     return trace
-
-
-def _begin_us(trace: dict[str, Any], kernels: set[str], path: Path) -> float:
-    """When the first of these kernels began."""
-    found = [
-        float(event["ts"])
-        for event in trace["traceEvents"]
-        if isinstance(event, dict) and event.get("cat") == "kernel" and event.get("name") in kernels and "ts" in event
-    ]
-    if not found:
-        named = ", ".join(sorted(kernels)) or "a kernel of unknown name"
-        raise UsageError(f"{path}: has no launch of {named}", "name the kernel as the trace does: --kernel NAME")
-    return min(found)

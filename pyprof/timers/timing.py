@@ -116,11 +116,7 @@ def timeit(  # noqa: PLR0913 - the options of a public function, each by its nam
     if seconds <= 0 or warmup < 0 or (calls is not None and calls < 1):
         raise UsageError("pyprof.timeit: seconds and calls must be positive", "for example pyprof.timeit(fn, x, calls=100)")
     torch = torch_for("pyprof.timeit")
-    if device is None:
-        tensors = list(_tensors(torch, args))
-        uses_cuda = not tensors and torch.cuda.is_initialized()
-        on_gpu = (str(tensor.device) for tensor in tensors if tensor.device.type == "cuda")
-        device = next(on_gpu, "cuda" if uses_cuda else "cpu")
+    device = device or _device(torch, args)
     kind = device.partition(":")[0]
     if kind not in ("cpu", "cuda"):
         raise UsageError(f"pyprof.timeit: unknown device {device!r}", "use cpu, cuda or cuda:N")
@@ -152,6 +148,12 @@ def _tensors(torch: ModuleType, values: Iterable[object]) -> Iterator[torch.Tens
             yield from value.parameters()
         elif isinstance(value, (list, tuple)):
             yield from _tensors(torch, value)
+
+
+def _device(torch: ModuleType, args: Iterable[object]) -> str:
+    tensors = list(_tensors(torch, args))
+    on_gpu = (str(tensor.device) for tensor in tensors if tensor.device.type == "cuda")
+    return next(on_gpu, "cuda" if not tensors and torch.cuda.is_initialized() else "cpu")
 
 
 def _warm_up(clock: Clock, fn: Callable[..., object], args: Sequence[object], seconds: float) -> float:
