@@ -41,7 +41,11 @@ def run(options: argparse.Namespace) -> int:
     gpus = _gpus()
     torch = _torch(options.quick, bool(gpus))
     nvtx = _nvtx()
-    nsys = _nsys()
+    nsys = find_nsys()
+    if nsys is None:
+        _print("nsys", "not found", "scripts/install_nsys   (Debian and Ubuntu; else install Nsight Systems)")
+    else:
+        _print("nsys", f"{release(nsys) or 'of unknown release'} ({nsys})")
     _print("nvprof", _found("nvprof") or "not found (needed only for GPUs before compute capability 8.0)")
     _print("ncu", _found("ncu") or "not found (needed only for measured counters)")
     tools = ["torch.profiler"] if torch else []
@@ -145,15 +149,6 @@ def _found(name: str) -> str:
     """The release and the path of a tool; empty if it is not installed."""
     path = shutil.which(name)
     return f"{release(path) or 'of unknown release'} ({path})" if path else ""
-
-
-def _nsys() -> str | None:
-    path = find_nsys()
-    if path is None:
-        _print("nsys", "not found", "scripts/install_nsys   (Debian and Ubuntu; else install Nsight Systems)")
-    else:
-        _print("nsys", f"{release(path) or 'of unknown release'} ({path})")
-    return path
 
 
 def _records(nsys: str) -> bool:

@@ -77,7 +77,13 @@ def run(options: argparse.Namespace) -> int:
     loaded = [load_counters(file) for file in options.file]
     traces = [trace for _, trace in loaded if trace is not None]
     if not any(len(found) for found, _ in loaded):
-        return _samples(traces, options)
+        if len(traces) != 1 or options.trace is not None:
+            raise UsageError("samples are of one trace, which holds the timeline too", "give that FILE alone")
+        samples = traces[0].samples
+        assert samples is not None  # else it held no counters
+        records = attributed(traces[0], options.file[0])
+        write(selected(sample_table(samples, RecordTable(Frame(records))), options), options)
+        return 0
     table = counter_table(loaded, options.trace, gpu)
     chosen = choice(options, table.headers, DEFAULT)
     write(arranged(table, matching(table, table.rows, conditions_of(options, table.headers)), chosen), options)
@@ -128,17 +134,6 @@ def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> LaunchOps | None:
     place = np.argsort(records["corr"])
     found = found._replace(pool=place, begin=np.arange(len(place)), end=np.arange(len(place)) + 1)
     return LaunchOps(stacks, found, RecordTable(Frame(records, gpu)), has_times=False)
-
-
-def _samples(traces: list[Trace], options: argparse.Namespace) -> int:
-    """The table of a trace that holds samples only."""
-    if len(traces) != 1 or options.trace is not None:
-        raise UsageError("samples are of one trace, which holds the timeline too", "give that FILE alone")
-    samples = traces[0].samples
-    assert samples is not None  # else it held no counters
-    records = attributed(traces[0], options.file[0])
-    write(selected(sample_table(samples, RecordTable(Frame(records))), options), options)
-    return 0
 
 
 def _matched(table: CounterTable, least: float | None) -> int:

@@ -125,20 +125,17 @@ class CounterTable:
         for launch in self.measured.launches:
             key = launch.device, launch.cc
             if key not in known:
-                known[key] = self.given or self._gpu(launch.device, launch.cc)
+                name = self.measured.gpus.get(launch.device, "")
+                gpu = self.given
+                if gpu is None and not name and self.ops.records is not None:
+                    frame = self.ops.records.frame
+                    codes = frame.records["gpu"][frame.records["device"] == launch.device]
+                    gpu = frame.gpus[int(codes[0])][0] if len(codes) and codes[0] >= 0 else None
+                major, _, minor = launch.cc.partition(".")
+                capability = (integer(major), integer(minor))
+                known[key] = gpu or gpus.find(name, gpus.RecordedGpu(capability if min(capability) >= 0 else None))[0]
             found.append(known[key])
         return found
-
-    def _gpu(self, device: int, cc: str) -> Gpu:
-        name = self.measured.gpus.get(device, "")
-        if not name and self.ops.records is not None:
-            frame = self.ops.records.frame
-            codes = frame.records["gpu"][frame.records["device"] == device]
-            if len(codes) and codes[0] >= 0:
-                return frame.gpus[int(codes[0])][0]
-        major, _, minor = cc.partition(".")
-        capability = (integer(major), integer(minor))
-        return gpus.find(name, gpus.RecordedGpu(capability if min(capability) >= 0 else None))[0]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:

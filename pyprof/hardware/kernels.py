@@ -100,19 +100,9 @@ def classify(name: str) -> KernelClass:
     for rule in rules():
         # Compiling all the patterns would take longer than reading a small capture; `re` keeps those that are used.
         if may_match(rule.regex, text) and re.search(rule.regex, text):
-            return _read(rule, text)
-    return _UNKNOWN
-
-
-def is_of(name: str, families: Collection[str]) -> bool:
-    """Whether the kernel of this name is of one of the families; most others are told without trying all rules."""
-    text = normalise(demangle(name))[:_LONGEST]
-    if not any(may_match(rule.regex, text) for rule in rules() if rule.kernel.family in families):
-        return False
-    return classify(name).family in families
-
-
-def _read(rule: Rule, text: str) -> KernelClass:
+            break
+    else:
+        return _UNKNOWN
     precision, accumulator = read_precision(rule.reads, text)
     kernel = rule.kernel._replace(precision=precision, accumulator=accumulator)
     kernel = kernel._replace(unit=_unit(kernel, text))
@@ -123,9 +113,16 @@ def _read(rule: Rule, text: str) -> KernelClass:
             prefixed = (int(tag[1][:-1]), int(tag[1][-1]))
         kernel = kernel._replace(align=align, min_cc=prefixed)
     # nvjet_sss_ without the tf32 mark has not been observed; TF32 is inferred, since the library uses it for fp32 operands.
-    if kernel.rule == "nvjet" and precision == "tf32" and "_tf32_" not in text:
-        return kernel._replace(certainty="medium")
-    return kernel
+    inferred = kernel.rule == "nvjet" and precision == "tf32" and "_tf32_" not in text
+    return kernel._replace(certainty="medium") if inferred else kernel
+
+
+def is_of(name: str, families: Collection[str]) -> bool:
+    """Whether the kernel of this name is of one of the families; most others are told without trying all rules."""
+    text = normalise(demangle(name))[:_LONGEST]
+    if not any(may_match(rule.regex, text) for rule in rules() if rule.kernel.family in families):
+        return False
+    return classify(name).family in families
 
 
 _SYNC_UNITS = {"fp64": "dmma", "int8": "imma", "int4": "imma", "int1": "imma", "fp8": "qmma", "fp6": "qmma", "fp4": "omma"}
