@@ -1,6 +1,6 @@
 """An op call under autocast as it was made -> as it ran: with the types after autocast's casts, and with those casts.
 
-autocast.csv holds torch's own lists: how autocast treats an op on a CUDA device and on the CPU; a test holds them against the
+autocast.csv holds torch's own lists: how autocast treats an op on a CUDA device and on the CPU; a test compares them with the
 installed torch. Columns: op (the dispatcher's name, without overloads), cuda, cpu. Treatments:
     lower      every tensor is cast to the region's dtype
     products   the same inside, by the matrix products that the op consists of: not where it has one operand alone
@@ -71,7 +71,7 @@ def is_mixed(call: OpCall) -> bool:
 
 
 def run_call(call: OpCall, device: str, dtype: str) -> tuple[OpCall, tuple[Cast, ...]]:
-    """The call with the types in which it ran, None where they are unknown, and the casts that autocast made for it.
+    """The call with the types in which it ran, None if they are unknown, and the casts that autocast made for it.
 
     device: type of its tensors' device (`cuda`); dtype: of the region. A weight that is cast once for a whole region is among
     the casts of each call.

@@ -96,7 +96,7 @@ def _parser(command: Command, prog: str) -> _Parser:
 
 
 def arguments_text(name: str) -> str:
-    """What `pyprof NAME --help` prints, for pages of help."""
+    """The output of `pyprof NAME --help`, for pages of help."""
     parser = _parser(_BY_NAME[name], f"pyprof {name}")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     return parser.format_help()

@@ -164,7 +164,7 @@ def _records(nsys: str) -> bool:
 
 
 def _record(nsys: str, base: str) -> tuple[str, str] | None:
-    """What went wrong and how to fix it; None if the op was read back."""
+    """The problem and its fix; None if the op was read back."""
     from pyprof.loading import load_capture
 
     flags = ("-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", base)

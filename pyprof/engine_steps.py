@@ -1,7 +1,7 @@
 """The text that a serving engine writes around one step of its scheduler -> what it computes: requests, tokens, sums.
 
-One grammar an engine, all of them in `_GRAMMARS`; whoever needs what such a text says asks `read`. Nothing is known here of
-ranges, times or records, and nothing is guessed: what a text does not say, and what does not follow from it exactly, is None.
+One grammar an engine, all of them in `_GRAMMARS`; whoever needs what such a text says asks `read`. Knows nothing of ranges,
+times or records, and guesses nothing: a value that a text neither states nor implies exactly is None.
 
     vLLM     execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)   also SGLang's first form
              execute_context_2(6144)_generation_3(3)      requests (tokens) of each kind
@@ -59,7 +59,7 @@ class EngineStep(NamedTuple):
 
     @property
     def pairs(self) -> int | None:
-        """Those of all requests (see Sums)."""
+        """Pairs of all requests (see Sums)."""
         return self.total.pairs
 
     @property
@@ -71,7 +71,7 @@ class EngineStep(NamedTuple):
         return self.generation.requests
 
     def merged(self, other: EngineStep) -> EngineStep | None:
-        """The step that two texts describe together: what either says; None where they contradict each other."""
+        """Join two texts about one step; None if they contradict each other."""
         parts = []
         for mine, theirs in ((self.context, other.context), (self.generation, other.generation), (self.total, other.total)):
             part = mine if theirs is None else theirs if mine is None else _both(mine, theirs)
@@ -85,8 +85,8 @@ class EngineStep(NamedTuple):
 
 
 def read(text: str) -> EngineStep | None:
-    """What an engine's annotation says; None for any other text. One that is an engine's but of no form that is known says
-    nothing: it is a step all the same."""
+    """Read an engine's annotation; None for any other text. An annotation of an unknown form is a step about which nothing is
+    known."""
     return _read(text)[1] if text.startswith(_BEGINS) else None
 
 
@@ -97,7 +97,7 @@ def form(text: str) -> int:
 
 @lru_cache(1 << 14)
 def read_together(texts: tuple[str, ...]) -> EngineStep:
-    """What the annotations of one step say together, the outermost first: what contradicts those before it counts nothing."""
+    """Join the annotations of one step, the outermost first; one that contradicts those before it is ignored."""
     step = EngineStep()
     for other in map(read, texts):
         step = step if other is None else step.merged(other) or step
@@ -117,7 +117,7 @@ def _agree(mine: object, theirs: object) -> bool:
 
 
 def _both(mine: Sums, theirs: Sums) -> Sums | None:
-    """What either says, None where they contradict each other."""
+    """Join what two texts say; None if they contradict each other."""
     if not all(map(_agree, mine, theirs)):
         return None
     return Sums(*(b if a is None else a for a, b in zip(mine, theirs, strict=True)))

@@ -35,7 +35,7 @@ UNREADABLE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError,
 
 
 class Kind(IntEnum):
-    """What kind of range a text names."""
+    """Kinds of ranges."""
 
     USER = 0  # written by the user or by a library
     OP = 1  # a Python-level call with its arguments

@@ -1,4 +1,4 @@
-"""What is said to people: notes on standard error, bars of progress, and names made safe to show.
+"""Messages to people: notes on standard error, bars of progress, and names made safe to show.
 
 Names of kernels, layers, ranges and files come from whoever wrote the program and sent the capture. A character that is not
 printable (control characters, escape sequences, marks that turn the direction of writing, halves of characters) is shown as
@@ -60,7 +60,7 @@ def cut(text: str, most: int) -> str:
 
 
 def tell(text: str) -> None:
-    """Print a line on standard error. Raises OSError where that is full."""
+    """Print a line on standard error. Raises OSError if that is full."""
     print(cut(visible(cut(text, MOST)), MOST), file=sys.stderr, flush=True)
 
 

@@ -129,7 +129,7 @@ class OpCall(NamedTuple):
         return found
 
     def map_tensors(self, change: Callable[[TensorSpec], TensorSpec]) -> OpCall:
-        """The same call with `change` applied to every tensor, including those within lists."""
+        """This call with `change` applied to every tensor, including those within lists."""
 
         def walk(value: Any) -> Any:
             if isinstance(value, TensorSpec):
@@ -368,7 +368,7 @@ CONVERSIONS = frozenset(
 
 
 class OpRules(NamedTuple):
-    """What attribution must know about ops. The first three and asks take a full name: `aten::mm`, `torch.nn.Linear`.
+    """Rules about ops that attribution needs. The first three and asks take a full name: `aten::mm`, `torch.nn.Linear`.
 
     known: has a formula; is_copy: a copy or cast, an instance of its own where it is no step of another op; is_structural: a
     view or an allocation; asks: which arguments beyond its own the formula takes (`inside`, `engine_step`). The others take a

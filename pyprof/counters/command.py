@@ -52,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what ncu wrote (--csv, .ncu-rep), a torch.profiler trace, or a profile of Proton",
     )
     parser.add_argument("--trace", metavar="CAPTURE", help="a capture of the same program: ops, times, needed FLOPs")
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_graphs(parser)
     parser.add_argument("--min-match", metavar="PERCENT", type=float, help="exit with 3 where less of the time was matched")
-    parser.add_argument("--metrics", metavar="GPU", nargs="?", const="", help="print ncu's command line for a device, and end")
+    parser.add_argument("--metrics", metavar="GPU", nargs="?", const="", help="print ncu's command line for a device, and exit")
     parser.add_argument("--roofline", metavar="FILE", help="draw the measured roofline: FILE.html, or FILE.png (matplotlib)")
     add_output(parser, columns=DEFAULT)
     described = "  {0.key:15} {0.text:15} {0.help}".format
@@ -122,7 +122,7 @@ def counter_table(
 
 
 def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> LaunchOps | None:
-    """The ops of the launches that a trace measured, with the FLOPs that they need; None where a launch may be of several."""
+    """The ops of the launches that a trace measured, with the FLOPs that they need; None if a launch may be of several."""
     assert trace is not None
     stacks, found = ops_of_ranges(trace, op_rules())
     whole = with_kernels(trace, found)

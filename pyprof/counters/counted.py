@@ -32,7 +32,7 @@ CALIBRATED = frozenset({"10.3"})
 
 
 class Counted(NamedTuple):
-    """Of each launch; NaN where it was not counted.
+    """Counts of each launch; NaN is not counted.
 
     vector: FLOPs of CUDA cores by precision; tensor: of Tensor Cores; hfma_only: FLOPs of half-precision FMAs of launches that
     neither add nor multiply halves: compilers copy registers with them, so they are likely no arithmetic; dram_bytes, l2_bytes,
@@ -68,7 +68,7 @@ class Counted(NamedTuple):
 
 
 def counted(measured: Measured) -> Counted:
-    """What the metrics of every launch count."""
+    """FLOPs, bytes and time of every launch, from its metrics."""
     time_ns = _first(measured.of("gpu__time_duration.sum"), measured.of("gpu__time_duration.avg"))
     vector: dict[str, Floats] = {}
     for precision, letter in _LETTERS.items():  # unknown where one of the three kinds of instruction was not counted

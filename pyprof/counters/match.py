@@ -69,7 +69,7 @@ class Match(NamedTuple):
 
 
 def unmatched(count: int, how: int = NONE) -> Match:
-    """Of launches whose records are not known."""
+    """A match of launches without records."""
     return Match(np.zeros(0, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, how))
 
 
@@ -134,7 +134,7 @@ def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Int
 
 
 def _best(fits: Sequence[Match]) -> Match:
-    """Of the fits of one process's launches with each process of the timeline the best; several that are as good together."""
+    """The best of the fits of one process's launches with each process of the timeline; equally good ones are joined."""
 
     def merit(fit: Match) -> tuple[int, ...]:
         return tuple(int((fit.how == how).sum()) for how in range(NONE))
@@ -161,7 +161,7 @@ def _fit(own: _Side, other: _Side, ranges: Sequence[_Ranges], records: Records) 
         mine.keys[at] = other.keys[place] = number
 
     def agree(places: Ints) -> Ints:
-        """Of the places where all launches lie without a gap those inside the ranges of each."""
+        """Keep the places where each launch lies inside its ranges."""
         for at, launch in enumerate(mine.rows.tolist()):
             if len(places) and ranges[launch]:
                 places = places[_inside(ranges[launch], records, other.rows[places + at])]
@@ -175,7 +175,7 @@ def _fit(own: _Side, other: _Side, ranges: Sequence[_Ranges], records: Records) 
 
 
 def _by_order(keys: Ints, others: Ints, agree: Callable[[Ints], Ints]) -> Match:
-    """The places in `others` that each of `keys`, all of which are there, may have; both in order of launch."""
+    """Possible places of each key in `others`, which contains all of them; both in order of launch."""
     order = np.argsort(others, kind="stable")
     counts = [np.bincount(side, minlength=int(max(keys.max(), others.max())) + 1) for side in (keys, others)]
     complete = (counts[0] == counts[1])[keys]
@@ -207,9 +207,9 @@ class _Spans(NamedTuple):
 
 
 def _spans(keys: Ints, others: Ints) -> _Spans | None:
-    """Where launches can be so that they keep their order: all of the others, or all others some of them.
+    """Possible places of launches that keep their order, if all of them are among the others, or the others among them.
 
-    None where neither is possible.
+    None if neither is possible.
     """
     order = np.argsort(others, kind="stable")
     rank = np.empty(len(order), np.int64)
@@ -228,7 +228,7 @@ def _spans(keys: Ints, others: Ints) -> _Spans | None:
 
 
 def _bounds(few: Ints, many: Ints) -> tuple[Ints, Ints] | None:
-    """The first and the last place in `many` at which each of `few` can be, in order; None where they do not all fit."""
+    """Earliest and latest possible place of each of `few` in `many`, keeping their order; None if they do not all fit."""
     first = _earliest(few, many)
     if first is None:
         return None
@@ -270,7 +270,7 @@ def _inside_as_many(own: _Side, other: _Side, ranges: Sequence[_Ranges], records
 
 
 def _narrowed(found: Match, own: _Side, ranges: Sequence[_Ranges], records: Records) -> Match:
-    """Of several candidates those inside the NVTX ranges of the launch; where none is, nothing is said."""
+    """Keep the candidates inside the NVTX ranges of each launch, unless there are none."""
     for at in np.flatnonzero(found.how == AMBIGUOUS).tolist():
         if around := ranges[own.rows[at]]:
             rows = found.pool[found.begin[at] : found.end[at]]

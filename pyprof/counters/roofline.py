@@ -90,7 +90,7 @@ def roofs(table: CounterTable) -> list[Roof]:
 def draw(table: CounterTable, path: Path) -> None:
     """Write FILE.html, or FILE.png with matplotlib.
 
-    Raises UsageError for another suffix, InputError where nothing can be drawn, ToolError without matplotlib.
+    Raises UsageError for another suffix, InputError if nothing can be drawn, ToolError without matplotlib.
     """
     if path.suffix not in (".html", ".png"):
         raise UsageError(f"--roofline writes .html or .png, not {path.name!r}", "--roofline roofline.html")
@@ -107,7 +107,7 @@ def draw(table: CounterTable, path: Path) -> None:
 
 
 def _charts(shown: Sequence[Point], limits: Sequence[Roof]) -> dict[str, Any]:
-    """What the chart of the page draws: each point a cell, its level in the place of a phase; ns of all kernels."""
+    """Data for the page's chart: each point is a cell, its level takes the place of a phase; ns of all kernels."""
     names, levels = [*dict.fromkeys(point.name for point in shown)], [*dict.fromkeys(point.level for point in shown)]
     zeros, time = [0] * len(shown), [round(point.time_ns) for point in shown]
     places = [names.index(point.name) for point in shown]

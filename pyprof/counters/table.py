@@ -5,7 +5,7 @@ no file and prints nothing.
 
 Samples of a device's counters through time, and the records that ran meanwhile -> a table by step, layer and op. A sample is
 the mean since the one before. A kernel's share of a sample is the time that both have in common, so a figure is the mean over
-the time in which an op's kernels ran; nothing is said of one kernel.
+the time in which an op's kernels ran; it says nothing about a single kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Value
 class LaunchOps(NamedTuple):
     """The ops around each launch, outermost first, and the records that launches are.
 
-    match, records: None where there is no timeline; stacks: None where no ops were recorded; has_times: whether the times of
+    match, records: None if there is no timeline; stacks: None if no ops were recorded; has_times: whether the times of
     the records are real.
     """
 
@@ -84,7 +84,7 @@ class CounterTable:
 
     @cached_property
     def counted(self) -> Counted:
-        """What the metrics count."""
+        """FLOPs, bytes and time by the metrics."""
         return counted(self.measured)
 
     # ------------------------------------------------------------------ of the timeline
@@ -107,12 +107,12 @@ class CounterTable:
         return self.of_record(key) if self.ops.records is not None or not hooks else _whole(known_sum(hooks))
 
     def number(self, key: str) -> Floats:
-        """The same as numbers, NaN unknown."""
+        """FLOPs or bytes of the algorithm as numbers; NaN is unknown."""
         return _floats(self.needed(key))
 
     @cached_property
     def time_ns(self) -> Floats:
-        """Of the timeline; without one as ncu measured it."""
+        """Time of each launch in the timeline; without one, as ncu measured it."""
         return self.counted.time_ns if self.ops.records is None or not self.ops.has_times else _floats(self.of_record("sil"))
 
     # ------------------------------------------------------------------ of the device
@@ -209,7 +209,7 @@ class CounterTable:
         return self.measured.of(f"{metric}.peak_sustained") * self.measured.of(f"{cycles}.avg.per_second")
 
     def _preferred(self, of_gpu: Floats, of_file: Floats) -> Floats:
-        """Of two limits that of the file, whose clocks are those of its times; beside a timeline that of the known device."""
+        """Choose between two limits: the file's, as its times have the same clocks; beside a timeline the known device's."""
         of_device = self.ops.records is not None or self.given is not None
         return np.where(np.isnan(of_file) | (of_device & ~np.isnan(of_gpu)), of_gpu, of_file)
 
@@ -359,7 +359,7 @@ _GROUPED = ("step", "layer", "op")
 def sample_table(samples: Samples, records: RecordTable) -> Table:
     """One row a step, layer and op: its kernels, their time, and the mean of each metric meanwhile; most time first.
 
-    Raises InputError where nothing ran on a device.
+    Raises InputError if nothing ran on a device.
     """
     of = records.frame.records
     rows = np.flatnonzero(np.isin(of["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH)))

@@ -71,7 +71,7 @@ def ops_of_ranges(trace: Trace, rules: OpRules) -> tuple[list[OpStack | None], M
 
 
 def with_kernels(trace: Trace, match: Match) -> Trace | None:
-    """The trace with the kernels that it measured but does not hold; None where a launch is not settled.
+    """The trace with the kernels that it measured but does not hold; None if a launch is not settled.
 
     Their correlation ids are the numbers of the launches. All are as long as each other, so that several main kernels of an op
     have equal parts of its FLOPs.

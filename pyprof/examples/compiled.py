@@ -27,7 +27,7 @@ class Mlp(nn.Module):
 
 
 def main() -> None:
-    """Five steps, of which the first compiles."""
+    """Train five steps; the first one compiles."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -60,7 +60,7 @@ class Gpu(NamedTuple):
 
     @property
     def capability(self) -> Capability | None:
-        """What torch records as compute capability, of AMD's devices too: 9.4 of a gfx942."""
+        """Compute capability as torch records it, also for AMD's devices: 9.4 for a gfx942."""
         match = re.fullmatch(r"gfx(\d+)(\d)[0-9a-fx]", self.arch)
         return (int(match[1]), int(match[2])) if match else self.cc
 
@@ -95,7 +95,7 @@ class Gpu(NamedTuple):
         dram_bytes_per_s: float | None = None,
         l2_bytes: int | None = None,
     ) -> Gpu:
-        """The same device with the numbers that a capture recorded. Another SM count scales the peaks.
+        """This device with the numbers that a capture recorded. Another SM count scales the peaks.
 
         A recorded clock is the highest that the device may reach, not the one that the published peaks rest on, so it is used
         only where the table has none.
@@ -141,7 +141,7 @@ def load() -> tuple[tuple[Gpu, str], ...]:
 
 
 def is_named(names: str, name: str) -> bool:
-    """Whether tools give this name to a device of which this is the regex of its names."""
+    """Whether tools give this name to a device; names: the regex of the names that it may have."""
     if not may_match(names, name):
         return False
     whole = rf"(?:NVIDIA |AMD )?(?:GeForce |Tesla |(?:Radeon )?Instinct )?(?:{names})(?: MIG .+|(?:[ _]OAM)?(?: [VH]F)*)"

@@ -1,4 +1,4 @@
-"""What a capture or the user says of a GPU -> the device and its limits.
+"""A GPU as a capture or the user describes it -> the device and its limits.
 
 A device is looked up in the table by the name that the tools print, and where several have one name by its multiprocessors and
 its memory; else it is described from its compute capability. Numbers of a capture take precedence over the table.
@@ -17,7 +17,7 @@ from pyprof.hardware.devices import PRECISIONS, Capability, Gpu, is_named, load,
 
 
 class RecordedGpu(NamedTuple):
-    """What a capture says of a device, None unknown. clock_hz: the highest that it may reach."""
+    """Numbers of a device that a capture recorded; None is unknown. clock_hz: the highest that it may reach."""
 
     cc: Capability | None = None
     sms: int | None = None
@@ -64,7 +64,7 @@ _SLICE = re.compile(r"\bMIG\b")
 
 
 def _narrowed(alike: Sequence[Gpu], name: str, recorded: RecordedGpu) -> list[Gpu]:
-    """Those of devices alike in name that have the recorded multiprocessors and the recorded memory, as far as any has."""
+    """Narrow devices of one name by the recorded multiprocessors and memory, unless none of them has these."""
     found = [gpu for gpu in alike if gpu.sms == recorded.sms] or list(alike)
     if (memory := recorded.memory_bytes) and not _SLICE.search(name):
         # Drivers report up to a tenth less than the GB (or GiB) that a device is sold with.
@@ -74,7 +74,7 @@ def _narrowed(alike: Sequence[Gpu], name: str, recorded: RecordedGpu) -> list[Gp
 
 
 def _adapt(alike: Sequence[Gpu], name: str, recorded: RecordedGpu) -> tuple[Gpu, list[str]]:
-    """What the table has of a device with what was recorded: a slice or a variant has fewer multiprocessors."""
+    """Adapt the table's device to what was recorded: a slice or a variant has fewer multiprocessors."""
     gpu, notes = _common(alike), []
     if len(alike) > 1:
         notes.append(f"{name} may be {_listed(alike)}: only the rates that they share are used")
@@ -92,7 +92,7 @@ def _adapt(alike: Sequence[Gpu], name: str, recorded: RecordedGpu) -> tuple[Gpu,
 
 
 def _common(alike: Sequence[Gpu]) -> Gpu:
-    """What all of these devices have in common; the rest unknown."""
+    """A device with the values that all of these share; the rest is unknown."""
     first, *others = alike
     if not others:
         return first
@@ -110,7 +110,7 @@ def _listed(alike: Iterable[Gpu]) -> str:
 
 
 def _without_name(recorded: RecordedGpu) -> tuple[Gpu, list[str]] | None:
-    """What AMD devices of this capability, multiprocessors and memory have in common; ROCm may leave the name out."""
+    """The values that AMD devices of this capability, multiprocessors and memory share; ROCm may leave the name out."""
     alike = [gpu for gpu, _ in load() if gpu.amd and gpu.capability == recorded.cc and gpu.sms == recorded.sms]
     if not alike:
         return None

@@ -29,7 +29,7 @@ _TensorCore = Literal["yes", "no", "arch"]
 
 
 class KernelClass(NamedTuple):
-    """What follows from a kernel's name alone.
+    """Class of a kernel by its name alone.
 
     unit: hmma, imma, dmma, qmma, omma (mma.sync by operand type), wgmma, tcgen05, mfma; mma (a matrix instruction, which one
     depends on the device, see `verdict`); fma, dfma, hfma2 (CUDA cores); memory, copy, comm; unknown. precision, accumulator:

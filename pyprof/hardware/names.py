@@ -200,8 +200,8 @@ def _nested_name(mangled: str) -> str:
     return "::".join(part for part in parts if part != "_GLOBAL__N_1") or mangled
 
 
-# Most names are told from those that a table's patterns match without the patterns, whose compiling takes longer than reading
-# a small capture.
+# Patterns are slow to compile, longer than a small capture takes to read. So a name is first checked for the texts that every
+# match contains: most names need no pattern.
 _NO_TEXT = re.compile(r"\\.|\[[^]]*\]|[.^$]")  # what matches other characters than itself, or none
 _GROUP = re.compile(r"\([^()]*\)")
 _OPTIONAL = re.compile(r".(?:[?*]|\{[^}]*\})")

@@ -1,4 +1,4 @@
-"""What users call: init, shutdown, pause, resume, instrument, wrap, step. The only file that puts the parts together."""
+"""Functions that users call: init, shutdown, pause, resume, instrument, wrap, step. Puts all parts together."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = N
     `mode` replaces none and records ops by a TorchFunctionMode, for programs that check which object a function is: slower, and
     only for this thread and those that start later. A second call changes these settings and instruments nothing twice.
 
-    Returns whether torch is instrumented now. Raises ToolError where torch or the `nvtx` package is missing or cannot be used,
+    Returns whether torch is instrumented now. Raises ToolError if torch or the `nvtx` package is missing or cannot be used,
     since the capture would be empty; UsageError for an unknown mode or method.
     """
     for what, given, known in (("mode", mode, _MODES), ("method", method, _METHODS)):
@@ -150,7 +150,7 @@ def wrap(owner: object, name: str) -> None:
     """Record calls of a user's function in ranges, with its arguments: `wrap(mymodule, "attention")`.
 
     owner: a module or class; name: its function, method, staticmethod or classmethod. Active while torch is instrumented, until
-    `shutdown`. Wrapping twice changes nothing. Raises UsageError where there is no such function.
+    `shutdown`. Wrapping twice changes nothing. Raises UsageError if there is no such function.
     """
     with _lock:
         raw = inspect.getattr_static(owner, name, None)

@@ -48,7 +48,7 @@ class NvtxBackend:
 
     sequence: returns the number that each range carries as its payload (int64Value in an export), never in its text: autograd's
     sequence number when the range begins, by which the backward pass of what runs inside is found.
-    Raises ToolError where the `nvtx` package is missing or lacks a part that is used.
+    Raises ToolError if the `nvtx` package is missing or lacks a part that is used.
     """
 
     push: Callable[[object], object]
@@ -137,7 +137,7 @@ class Registry:
         return len(self._handles)
 
     def find(self, text: str, *, reserve: bool = False) -> object:
-        """The handle of a text, or None where it is new and the cap is reached.
+        """The handle of a text, or None if it is new and the cap is reached.
 
         reserve: the text is one of few (an op without its arguments, a layer), for which the same amount is set aside.
         """

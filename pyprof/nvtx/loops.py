@@ -1,7 +1,7 @@
-"""What a training loop calls -> ranges: an optimizer's step, with its class, and a batch taken from a DataLoader.
+"""Calls of a training loop -> ranges: an optimizer's step, with its class, and a batch taken from a DataLoader.
 
 Classes of optimizers that are made later are found when one is first used. The range of a batch has the name that
-torch.profiler gives to it, so that waiting for data is known as that. Under emit_nvtx torch writes the same range itself.
+torch.profiler gives to it, so that reports recognise waiting for data. Under emit_nvtx torch writes the same range itself.
 """
 
 from __future__ import annotations

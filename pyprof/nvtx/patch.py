@@ -38,7 +38,7 @@ def is_wrapper(value: object) -> bool:
 
 
 def find_owner(path: str) -> Any:
-    """The module or class at a dotted path; None where this torch does not have it."""
+    """The module or class at a dotted path; None if this torch does not have it."""
     parts = path.split(".")
     try:
         owner: Any = import_module(parts[0])

@@ -76,7 +76,7 @@ class ProcessRecording:
         self._clock: StepClock | None = None
         self._end: Callable[[], None] = lambda: None
         self._longer: Callable[[], float] = lambda: 0.0  # seconds that recorded steps took more than others
-        self._what: Callable[[], str] = lambda: ""  # what was recorded, where that is to be said
+        self._what: Callable[[], str] = lambda: ""  # a note on what was recorded
         self._traces: list[str] = []
         self._ended = False
         self.notes: list[str] = []
@@ -130,7 +130,7 @@ class ProcessRecording:
         self._report()
 
     def _safe(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The same function, which notes an error instead of raising it into the program."""
+        """Wrap a function so that it notes an error instead of raising it into the program."""
 
         def call(*args: object) -> None:
             try:
@@ -182,7 +182,7 @@ class ProcessRecording:
         growth.start()
 
     def _chosen(self, steps: Steps) -> _Recorder:
-        """Those steps, or everything where none are given."""
+        """Record these steps, or everything without steps."""
         from pyprof.recording.limits import GAVE_WAY, Pace
         from pyprof.recording.torchprof import Capture, ChosenSteps
 
@@ -209,12 +209,12 @@ class ProcessRecording:
         def end() -> None:
             capture.__exit__(None, None, None)
             if capture.gave_way:
-                self.notes.append(f"recorded is only what ran {GAVE_WAY}")
+                self.notes.append(f"recorded only what ran {GAVE_WAY}")
 
         return begins, stop, end, capture.recording
 
     def _automatic(self) -> _Recorder:
-        """The first steps after warm-up, or everything where there are none."""
+        """Record the first steps after warm-up, or everything where the program makes no steps."""
         import torch
 
         from pyprof.recording.limits import Automatic
@@ -276,7 +276,7 @@ class ProcessRecording:
 
 
 def _at_first_compile(begins: Callable[..., None], ends: Callable[..., None]) -> None:
-    """Have these called when torch.compile begins and ends to compile, from its first use on: importing it takes seconds."""
+    """Call these when torch.compile begins and ends compiling, from its first use on, since importing it takes seconds."""
     import torch
 
     from pyprof.nvtx.patch import Patches

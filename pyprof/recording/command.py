@@ -47,9 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "stop recording when the trace is expected to become larger than N GB; 0: never (default %(default)s)"
     parser.add_argument("--limit", metavar="N", type=float, default=2.0, help=text)
     text = (
-        "stop recording when it is expected to cost more than N minutes beyond the program's own time, as far as that can be "
-        "known: to write and read the trace and, by torch.profiler, what recorded steps take more than others; "
-        "0: never (default %(default)s)"
+        "stop recording when it is expected to cost more than N minutes beyond the program's own time: to write and read the "
+        "trace and, with torch.profiler, what recorded steps take longer than others; 0: never (default %(default)s)"
     )
     parser.add_argument("--limit-time", metavar="N", type=float, default=5.0, help=text)
     text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
@@ -114,7 +113,7 @@ def _bounds(options: argparse.Namespace) -> Bounds:
 
 
 def _tool(wanted: str, metrics: Sequence[str]) -> str:
-    """The tool that records: counters come from torch.profiler. Raises ToolError where the torch of this Python has none."""
+    """The tool that records: counters come from torch.profiler. Raises ToolError if the torch of this Python has none."""
     if not metrics:
         return wanted
     if wanted == "nsys":
@@ -132,7 +131,7 @@ def _say(text: str) -> None:
 
 
 def _progress(text: str) -> None:
-    """What takes its time now, for a person who waits."""
+    """Tell a person who waits what takes time now."""
     if sys.stderr.isatty():
         _say(f"{text} ...")
 
@@ -210,14 +209,14 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
 
             print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
-    _say(f"every row: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
-    _say(f"the summary below: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
+    _say(f"all kernels: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
+    _say(f"this summary again: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
     if on_gpu and len(names) > 1 and ".rank" in names[0]:
         _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
 
 
 def _cause(recording: Recording) -> str:
-    """Why a program that imported torch has left nothing."""
+    """Why a program that imported torch left no capture."""
     if recording.cut and recording.code > 128:
         number = recording.code - 128
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

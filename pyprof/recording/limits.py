@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
     ns_per_byte: float = _NS_PER_BYTE
 
     def passed(self, trace_bytes: float, longer_s: float = 0) -> str:
-        """Why to stop now, for the user; empty while all is within bounds. longer_s: what recorded steps have taken more."""
+        """The reason to stop now, for the user, or "". longer_s: seconds that recorded steps took beyond others."""
         if self.trace_bytes and trace_bytes > self.trace_bytes:
             return f"since its trace becomes too large: {_FEWER}, --limit 0 all"
         if self.seconds and longer_s + trace_bytes * self.ns_per_byte / 1e9 > self.seconds:
@@ -64,7 +64,7 @@ class Bounds(NamedTuple):
 
 
 def ns_per_byte() -> float:
-    """What a byte of trace costs here: measured once elsewhere, times how much longer this machine takes to compress a text."""
+    """Cost of a byte of trace on this machine, ns: a measured constant, scaled by the time to compress a text."""
     text = b"".join(b'{"name":"aten::add","ts":%d}' % (7919 * number) for number in range(20_000))
     best_s = float("inf")
     for _ in range(3):
@@ -87,7 +87,7 @@ class Pace:
         self._began = time.monotonic()
 
     def ends(self) -> None:
-        """A step of the program has ended; what follows, until the next begins, is ours."""
+        """A step of the program has ended; the time until the next one begins is our own work."""
         now = time.monotonic()
         took, self._began = now - self._began, now
         if self._recorded:
@@ -125,7 +125,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _allocator() -> Callable[[], int] | None:
-    """A function that returns the bytes that this process has allocated; None where the C library has none."""
+    """A function that returns the bytes that this process has allocated; None if the C library has none."""
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError):
@@ -205,7 +205,7 @@ class Growth:
 
 
 WARM, STEPS = 2, 2  # steps before those that are recorded, and how many of those there are
-GAVE_WAY = "before the program used torch.profiler itself: --tool nsys records all of it"
+GAVE_WAY = "until the program used torch.profiler itself: --tool nsys records everything"
 
 
 class _Part(Capture):
@@ -240,7 +240,7 @@ class _Part(Capture):
 
 
 class Automatic:
-    """The recording of a program of which nothing is known. `begin`, `begins` at each step, `stop` from any thread, `end`.
+    """The recording of a program about which nothing is known. `begin`, `begins` at each step, `stop` from any thread, `end`.
 
     note: a line for the user about what was recorded; empty for all of a program without steps. number: steps made until now.
     """
@@ -303,7 +303,7 @@ class Automatic:
                 part.step()
 
     def compiling(self, *_: object) -> None:
-        """torch.compile begins to compile: what is warm begins after the step in which it did so last."""
+        """torch.compile begins to compile: warm steps begin after the last step in which it compiles."""
         with self._lock:
             part = self._part
             if self._done or part is None or not self._mine():
@@ -327,7 +327,7 @@ class Automatic:
                     self._start(not kept.exclusive.all_threads and next_kind() is not False, warm=False)
 
     def stop(self, reason: str) -> None:
-        """The recording has become too large: it ends now and is written. reason: for the user."""
+        """End and write a recording that has become too large. reason: for the user."""
         with self._lock:
             part = self._part
             seconds = 0 if part is None else time.monotonic() - part.began
@@ -340,7 +340,7 @@ class Automatic:
             self._kept = None
 
     def end(self) -> None:
-        """The program ends: write what is best of what was recorded."""
+        """The program ends: write the best recording."""
         with self._lock:
             part = self._part
             self.gave_way = self.gave_way or (part is not None and part.gave_way)
@@ -353,10 +353,10 @@ class Automatic:
                 return
             what = ("after" if kept.again else "before") + " torch.compile compiled" if self._compiled else "from the start"
             if self.gave_way:
-                self.note = f"recorded is what ran {what}, {GAVE_WAY}"
+                self.note = f"recorded only what ran {what}, {GAVE_WAY}"
             elif self.number or self._compiled:
                 steps = f"the program made {self.number} step{'s' * (self.number != 1)}, none of them warm: "
-                self.note = f"{steps * bool(self.number)}recorded is what ran {what}"
+                self.note = f"{steps * bool(self.number)}recorded what ran {what}"
             kept.save()
 
     def _keep(self) -> None:
@@ -374,10 +374,10 @@ class Automatic:
         if part is not None:
             part.finish()
             last = part.first + STEPS - 1
-            which = f"steps {part.first} and {last} are" if self.number > last else f"step {part.first} is"
-            self.note = f"{which} recorded, after warm-up (--steps A:B records others, --steps all everything)"
+            which = f"steps {part.first} and {last}" if self.number > last else f"step {part.first}"
+            self.note = f"recorded {which}, after warm-up (others: --steps A:B; the whole run: --steps all)"
             if self.gave_way:
-                self.note = f"recorded is what ran from step {part.first} on, {GAVE_WAY}"
+                self.note = f"recorded only what ran from step {part.first} on, {GAVE_WAY}"
             part.save()
 
 
@@ -426,7 +426,7 @@ def main() -> None:
     with whole_text_file(table) as stream:
         try:
             print_top(load_capture(trace), stream, count, _TABLE_WIDTH)
-            stream.write(f"every row: python -m pyprof.prof -w {_TABLE_WIDTH} {shlex.quote(str(trace))}\n")
+            stream.write(f"all kernels: python -m pyprof.prof -w {_TABLE_WIDTH} {shlex.quote(str(trace))}\n")
         except PyprofError as error:
             stream.write(f"no table: {error}\n")
 

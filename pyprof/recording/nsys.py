@@ -43,7 +43,7 @@ def profile(nsys: str, report: Path, *words: str, seconds: float, env: Mapping[s
 
 
 def raw_of(report: Path) -> Path:
-    """What nsys records before its importer makes the report of it, and removes where that went well."""
+    """The file that nsys records, from which its importer makes the report; removed once that has succeeded."""
     return report.with_suffix(".qdstrm")
 
 
@@ -117,8 +117,8 @@ class Stopper:
             self.window = (WARM, WARM + STEPS)
             last = WARM + STEPS - 1
             self.notes.append(
-                f"recorded from the start until nsys stopped after step {last}; the table is of steps {WARM} and {last}, "
-                "after warm-up (--steps A:B records others, --steps all everything)"
+                f"recorded from the start until nsys stopped after step {last}; the table shows steps {WARM} and {last}, "
+                "after warm-up (others: --steps A:B; the whole run: --steps all)"
             )
         elif code == 0:
             self.notes.append(f"the recording was stopped, {reason}")

@@ -88,7 +88,7 @@ class profile:
     steps: (A, B) records steps A to B - 1, counted from 0 by `optimizer.step()` or, where the program calls it, by
     `pyprof.step()`; None records all of the `with`. shapes: emit_nvtx records the shapes of backward ops as well.
     Outside the chosen steps the cost is negligible. Without CUDA emit_nvtx cannot be used, which one line on standard error
-    reports. Raises UsageError where A is not before B.
+    reports. Raises UsageError if A is not before B.
     """
 
     def __init__(self, steps: tuple[int, int] | None = None, *, shapes: bool = True) -> None:

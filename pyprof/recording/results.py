@@ -36,7 +36,7 @@ class Staging:
     folder: where to write files whose names begin with that of `name`. ranked: this is one process of a distributed job, and
     each has a Staging; they agree on a number since each chooses it before the job runs. What a killed run left of the same
     output is removed first: a run that is under way holds a lock in its folder.
-    Raises UsageError where `name` names no file, InputError where its folder cannot be written to.
+    Raises UsageError if `name` names no file, InputError if its folder cannot be written to.
     """
 
     def __init__(self, name: Path, ranked: bool = False) -> None:
@@ -70,7 +70,7 @@ class Staging:
         relative to the current folder if inside.
 
         The first number is taken under which neither the files nor other captures and records of them exist: NAME, NAME.2, ...
-        Raises InputError where they cannot be moved; they stay in `folder` then, and no later run removes them.
+        Raises InputError if they cannot be moved; they stay in `folder` then, and no later run removes them.
         """
         name, made = self._name, sorted(path for path in self.folder.iterdir() if path.name.startswith(self._name.name))
         try:
@@ -116,7 +116,7 @@ def _cannot_write(folder: Path, error: OSError, hint: str = "choose another plac
 
 
 def _take(lock: BinaryIO, without_locks: bool) -> bool:
-    """Lock an open file, and whether that worked. without_locks: the answer where the file system has no locks."""
+    """Lock an open file; returns whether that worked. without_locks: the answer on a file system without locks."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -56,7 +56,7 @@ class Schedule:
             )
 
     def action(self, step: int) -> str:
-        """What torch.profiler does in a step, counted from 0: the name of a torch.profiler.ProfilerAction."""
+        """Name of the torch.profiler.ProfilerAction in a step, counted from 0."""
         length = self.wait + self.warmup + self.active
         cycle, at = divmod(step - self.skip, length)
         if step < self.skip or at < self.wait or (self.repeat and cycle >= self.repeat):
@@ -206,7 +206,7 @@ class Capture:
                 profiler.__exit__(*error)
 
     def step(self) -> None:
-        """The end of a step: the schedule moves on, and a cycle that is complete is written."""
+        """End a step: advance the schedule; write the trace when a cycle is complete."""
         self.steps += 1
         if self.profiler is not None:
             if self.schedule is not None and self.schedule.action(self.steps - 1) in ("NONE", "RECORD_AND_SAVE"):  # begins anew

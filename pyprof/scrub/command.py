@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the copy and say what was taken out. Raises as loading does, UsageError where the options contradict."""
+    """Write the copy and say what was taken out. Raises as loading does, UsageError if the options contradict."""
     if options.project is not None and not options.cut_paths:
         raise UsageError("--project says which paths --cut-paths leaves", "add --cut-paths")
     if any(not word.strip() for word in options.remove):

@@ -24,7 +24,7 @@ Columns: TypeAlias = dict[str, dict[str, str]]  # of each table each column with
 
 
 class Kept(NamedTuple):
-    """What is kept of the databases of one tool.
+    """Contents of one tool's databases that are kept.
 
     tables: their names; texts, blobs: (table, column) of each whose texts or blobs are kept; strings: the table of texts that
     others refer to, its columns, and the columns that refer to it; dropped: columns that identify a device.
@@ -68,7 +68,7 @@ NVPROF = Kept(
 
 
 def scrub_database(path: Path, name: str, kept: Kept, identities: Identities, out: Path) -> None:
-    """Write the scrubbed database into the empty file `out`. Raises InputError where the capture cannot be read."""
+    """Write the scrubbed database into the empty file `out`. Raises InputError if the capture cannot be read."""
     with path.open("rb") as stream, closing(Database(stream.fileno(), path, name)) as source:
         columns: Columns = {}
         for table in filter(kept.tables.fullmatch, source.tables):
@@ -154,7 +154,7 @@ def _fill(target: sqlite3.Connection, source: Path, columns: Columns, kept: Kept
 
 
 def _value(table: str, column: str, kept: Kept) -> str:
-    """What is kept of a cell, as SQL: numbers, and texts and blobs where the lists have them."""
+    """SQL for a kept cell: numbers, and the texts and blobs on the lists."""
     cell = _quoted(column)
     if column in kept.dropped:
         return "NULL"

@@ -38,8 +38,8 @@ _INSTALLED = re.compile(r"(?:(?:site|dist)-packages|python\d[\d.]*(?![\d.]*[/\\]
 
 
 class Rules(NamedTuple):
-    """What is taken out beyond names that are found. words: of the user's own; cut_paths: folders of absolute paths too;
-    project: a folder below which paths stay, from there on."""
+    """Further things to take out. words: the user's own; cut_paths: folders of absolute paths; project: paths
+    below this folder stay, from there on."""
 
     words: tuple[str, ...] = ()
     cut_paths: bool = False
@@ -65,7 +65,7 @@ class Identities:
                 self.hosts.update(filter(_identifies, (name, name.partition(".")[0])))
 
     def find_in_file(self, path: Path, encoding: str) -> None:
-        """Remember the names in the text of a file, gzip or not. Raises InputError where it cannot be decompressed."""
+        """Remember the names in the text of a file, gzip or not. Raises InputError if it cannot be decompressed."""
         with path.open("rb") as raw:
             packed = raw.read(2) == GZIP
             raw.seek(0)
@@ -89,7 +89,7 @@ class Identities:
         return text
 
     def _shorter(self, found: re.Match[str]) -> str:
-        """What stays of the folders of an absolute path: those of the project, or of what is installed."""
+        """The folders of an absolute path that stay: the project's, or those of an installed package."""
         folders, project = found[0], self.rules.project
         if project is not None and folders.startswith(project.rstrip("/\\") + folders[-1]):
             return folders[len(project.rstrip("/\\")) + 1 :]

@@ -31,7 +31,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def scrub_trace(trace: TraceFile, identities: Identities, out: BinaryIO) -> None:
-    """Write the events and facts of a trace. Raises InputError where it is damaged."""
+    """Write the events and facts of a trace. Raises InputError if it is damaged."""
     out.write(b'{"traceEvents": [\n')
     separator = b""
     for block in trace.blocks():
@@ -67,7 +67,7 @@ def _event(event: Event, identities: Identities) -> dict[str, Any]:
 
 
 def _args(text: bytes) -> Any:
-    """The value of an event's arguments, read leniently where they are not quite JSON; None where they cannot be read."""
+    """The value of an event's arguments, read leniently where they are not quite JSON; None if they cannot be read."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -100,7 +100,7 @@ def _without_names(value: Any, identities: Identities) -> Any:
 
 
 def _facts(facts: Facts, identities: Identities) -> Iterator[tuple[str, Any]]:
-    """What stands beside the events: of devices their numbers and name, of the job its groups."""
+    """The facts beside the events: numbers and names of devices, groups of the job."""
     for key in Facts.__struct_fields__:
         value = getattr(facts, key)
         if value is None:

@@ -47,7 +47,7 @@ class ServedFile(NamedTuple):
 
 
 class Folders:
-    """The folders that are served. Raises InputError where one is not a folder."""
+    """The folders that are served. Raises InputError if one is not a folder."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         if not folders:

@@ -21,7 +21,7 @@ from pyprof.report.time.division import BUSY
 OPEN, CLOSE = "⟦", "⟧"
 MOST, MOST_OF_SENTENCES = 160, 600  # characters
 _INSIDE = str.maketrans({OPEN: "[", CLOSE: "]"})
-# Marks that follow a letter unseen, of which any number can carry hidden text.
+# Invisible marks after a letter; a row of them can carry hidden text.
 _SELECTORS = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), 0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0, 0x2800}
 # Words of pyprof itself, which say the same wherever they stand: no name made of one of them is an instruction.
 _OURS = {

@@ -1,4 +1,6 @@
-"""What can be asked: captures, summary, ops, gaps, diff. Arguments -> the JSON of the command line's report, cut and marked.
+"""The tools that can be called: captures, summary, ops, gaps, diff.
+
+Arguments -> the JSON of the command line's report, cut and marked.
 
 A tool is one function and one entry of TOOLS. Nothing is written. Knows nothing of the protocol.
 """
@@ -41,7 +43,7 @@ _UNITS = "Times are in ns, null is unknown; `left_out` counts rows that are not 
 
 
 class Session:
-    """What the tools share: the folders, and the captures that were read last, which are kept in memory only."""
+    """State shared by the tools: the folders, and the captures read last, kept in memory only."""
 
     def __init__(self, folders: Folders) -> None:
         self.folders = folders

@@ -22,7 +22,7 @@ _HINT = "choose a smaller op, or another --device"
 
 
 class TimingJob(NamedTuple):
-    """What to measure, where, for how many seconds; flush: with a cold cache; tf32: products of fp32 in TF32."""
+    """Work to measure, on a device, for some seconds; flush: with a cold cache; tf32: products of fp32 in TF32."""
 
     work: Work
     device: str
@@ -54,7 +54,7 @@ class Apart:
         return self.call(TimingJob.run, job, seconds=job.seconds, on_cpu=job.device == "cpu")
 
     def call(self, function: Callable[..., T], *arguments: object, seconds: float = 0.0, on_cpu: bool = True) -> T:
-        """What a function of a module returns for these arguments. seconds: what it is expected to take beyond the limit.
+        """Call a module's function in the process, and return its result. seconds: expected time beyond the limit.
 
         on_cpu: it may have no more memory than is free; CUDA reserves more addresses than there is memory. Raises as `time`.
         """

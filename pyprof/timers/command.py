@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _compare(title: str, chosen: BenchWork, others: list[Alternative], apart: Apart, options: argparse.Namespace) -> None:
-    """Measure and print one table: what was chosen, and what it is held against."""
+    """Measure and print one table: the chosen work and the alternatives to it."""
     from pyprof.timers.apart import TimingJob
 
     def measure(work: Work, tf32: bool = False) -> Timing:

@@ -33,7 +33,7 @@ _Us: TypeAlias = Annotated[float, msgspec.Meta(ge=-9e15, le=9e15)]
 
 
 class Arguments(msgspec.Struct):
-    """What Proton knows of the event's CTA, in ns of globaltimer."""
+    """Times of the event's CTA, in ns of globaltimer; -1 is unknown."""
 
     init_ns: _Ns = msgspec.field(default=-1, name="Init Time (ns)")
     end_ns: _Ns = msgspec.field(default=-1, name="Post Final Time (ns)")

@@ -53,7 +53,7 @@ _MOST_TICKS = 1 << 62  # a cost beyond it was invented
 
 
 class Filled(Protocol):
-    """What is asked of a `Buffer`."""
+    """The part of a `Buffer` that is used here."""
 
     names: dict[int, str]
     shape: tuple[int, int, int]
@@ -64,7 +64,7 @@ class Filled(Protocol):
     hz: float | None
 
     def array(self, name: str = "ticks") -> Ints | None:
-        """One of the arrays on the host, None where it was never used."""
+        """One of the arrays on the host, None if it was never used."""
 
     def timer_cost(self) -> float | None:
         """Ticks between two readings with nothing between them, None unknown."""
@@ -113,7 +113,7 @@ def readings_of(buffer: Filled) -> Readings:
 
 
 def short(block: Ints, ticks: Ints, count: int, cost: float | None) -> Bools:
-    """The blocks of which half the readings take at most twice as long as reading the clock."""
+    """Whether at least half of a block's readings take at most twice as long as reading the clock."""
     limit = _SHORT_TICKS if cost is None else 2 * cost
     return np.asarray(quantiles(block, ticks, count, 0.5)[0] <= limit, np.bool_)
 
@@ -180,7 +180,7 @@ def _totals(block: Ints, lane: Ints, medians: Floats) -> Floats:
 
 
 def _imbalance(medians: Floats) -> Floats:
-    """Of each block the slowest lane's median over that of all lanes; NaN for fewer than two lanes."""
+    """Per block: the slowest lane's median over the median of all lanes; NaN for fewer than two lanes."""
     found = np.full(len(medians), np.nan)
     for block, row in enumerate(medians):
         row = row[~np.isnan(row)]

@@ -28,14 +28,14 @@ def begins(readings: Readings) -> Floats:
 
 
 def notes(readings: Readings) -> list[str]:
-    """What a reader of the timeline should know."""
+    """Notes for a reader of the timeline."""
     if np.isnan(readings.start_ns).any():
         return ["the begins of blocks were not recorded: in each lane they are drawn one after another"]
     return [] if readings.together else ["each lane has a clock of its own: only blocks of one lane can be compared"]
 
 
 def events(readings: Readings, origin_us: float = 0.0) -> Iterator[dict[str, object]]:
-    """Complete events in us from `origin_us`. Raises UsageError where the clock is not calibrated."""
+    """Complete events in us from `origin_us`. Raises UsageError if the clock is not calibrated."""
     if np.isnan(readings.ns).any():
         raise UsageError("a timeline needs times, and the clock is not calibrated", "give --hz, ticks a second")
     columns = (readings.block, readings.iteration, readings.lane, readings.ticks, readings.ns, begins(readings))
@@ -50,7 +50,7 @@ def events(readings: Readings, origin_us: float = 0.0) -> Iterator[dict[str, obj
 def write(readings: Readings, output: Path, into: Path | None = None) -> None:
     """Write the timeline; into: a trace of torch.profiler whose events come first.
 
-    There it begins with the first launch of the timed kernel. Raises InputError where the trace cannot be read,
+    There it begins with the first launch of the timed kernel. Raises InputError if the trace cannot be read,
     UsageError where it has no such kernel.
     """
     trace: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []} if into is None else _read(into)

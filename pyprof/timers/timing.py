@@ -29,7 +29,7 @@ Seconds: TypeAlias = tuple[float, ...]  # one for each call
 
 _MIN_CALLS, _MAX_CALLS = 10, 10_000
 _MIN_FLUSH_BYTES, _MAX_FLUSH_BYTES = 32 << 20, 512 << 20
-_REMEMBERED, _MARGIN = 16, 1.5  # the last calls of which launching took so long; the device waits longer by that factor
+_REMEMBERED, _MARGIN = 16, 1.5  # launching times that are remembered; the device waits longer by this factor
 _EVENTS_S, _LONGEST_WAIT_S = 10e-6, 2e-3  # of recording two events; a call that waits for the device never ends launching
 _CYCLES_PER_S = 2e9  # of a clock that few GPUs exceed
 

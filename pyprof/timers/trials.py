@@ -1,7 +1,7 @@
-"""Records -> for a kind of advice that can be tried on this machine, what most time went into and what to hold it against.
+"""Records -> trials for a kind of advice: the work that took most time, and the alternatives to compare it with.
 
-The kinds are those of `alternatives.KINDS`. One that nothing in the capture allows to be tried has a reason instead. Nothing is
-run here; must not know torch.
+The kinds are those of `alternatives.KINDS`. A kind that cannot be tried with this capture has a reason instead. Nothing is run
+here; must not know torch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Spent(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """work: as recorded; others: what to hold it against; spent: its executions."""
+    """work: as recorded; others: the alternatives to compare it with; spent: its executions."""
 
     work: Work
     others: list[Alternative]
@@ -64,7 +64,7 @@ def calls_that_ran(records: Records) -> dict[int, Spent]:
 
 
 def find_trials(kind: str, records: Records, *, gpu: bool) -> Iterator[Trial | str]:
-    """What to run for a kind of advice, that of most time first, and at most once why something cannot be run.
+    """Trials for a kind of advice, the most time first; at most once the reason why something cannot be run.
 
     gpu: for a GPU, which has more to try.
     """

@@ -45,14 +45,14 @@ if how == "fork":
     os.waitpid(child, 0)
 if how == "exit": os._exit(3)
 """
-WARM = "pyprof: steps 2 and 3 are recorded, after warm-up (--steps A:B records others, --steps all everything)"
+WARM = "pyprof: recorded steps 2 and 3, after warm-up (others: --steps A:B; the whole run: --steps all)"
 
 
 @pytest.mark.parametrize(
     ("how", "code", "shapes", "line"),
     [
         ("ok", 0, {5, 7}, WARM),
-        ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded is what ran from the start"),
+        ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded what ran from the start"),
         ("three", 0, {5}, "pyprof: step 2 is recorded, after warm-up"),
         ("two", 0, {5, 7}, WARM),
         ("scaler", 0, {7}, WARM),  # a step that the scaler skips is part of the next one
@@ -107,8 +107,8 @@ for _ in range(int(sys.argv[1])):
     ("words", "line"),
     [
         (("6", "train"), WARM),
-        (("2", "train"), "the program made 2 steps, none of them warm: recorded is what ran after torch.compile compiled"),
-        (("9", "infer"), "recorded is what ran after torch.compile compiled"),
+        (("2", "train"), "the program made 2 steps, none of them warm: recorded what ran after torch.compile compiled"),
+        (("9", "infer"), "recorded what ran after torch.compile compiled"),
     ],
 )
 def test_what_torch_compile_does_to_compile_is_not_recorded(

@@ -68,7 +68,7 @@ def test_each_cycle_has_a_file_and_a_table(tmp_path: Path, capfd: pytest.Capture
         text = table.read_text()
         (row,) = [line.split() for line in text.splitlines() if " matmul " in line]
         assert row[2:] == ["2", "forward", "matmul", "M=2,N=4,K=3,fp32"]
-        assert text.endswith(f"every row: python -m pyprof.prof -w 150 {path}\n") and f"{table}:\n{text}" in err
+        assert text.endswith(f"all kernels: python -m pyprof.prof -w 150 {path}\n") and f"{table}:\n{text}" in err
     steps = [sorted(m.step for m in open_trace(path).markers if m.kind == Kind.STEP) for path in p.traces]
     assert steps == [[2, 3], [6, 7]]
 
