@@ -57,9 +57,9 @@ def table(file: str | os.PathLike[str], columns: str = "", kinds: str = _KINDS) 
 
 
 def summary(file: str | os.PathLike[str], gpu: str | None = None) -> Summary:
-    """What `pyprof summary FILE` shows, as an object: printed it is the screen, attributes are figures, `.json()` is all.
+    """The summary of a file, as an object: printed, it is the screen; attributes are figures; `.json()` is all.
 
-    gpu: hold rates against this device (a name or a JSON file). Errors: as `load`.
+    gpu: compare with this device's peaks (a name or a JSON file). Errors: as `load`.
     """
     return load(file).summary(gpu)
 
@@ -137,7 +137,7 @@ class Loaded(Rows):
         layers and ops, with the mean of each metric meanwhile. Raises InputError for a file without counters.
         """
         from pyprof.counters.command import counter_table
-        from pyprof.counters.samples import sample_table
+        from pyprof.counters.table import sample_table
         from pyprof.prof.columns import RecordTable
         from pyprof.prof.frame import Frame
         from pyprof.tables.table import Table
@@ -170,7 +170,7 @@ class Loaded(Rows):
         return self._seen(None)
 
     def _seen(self, gpu: str | None) -> Overview:
-        """The whole file. gpu: with rates held against this device."""
+        """The overview of the whole file. gpu: compare with this device's peaks."""
         from pyprof.hardware import gpus
         from pyprof.prof.frame import Frame
         from pyprof.report.time.overview import Overview
@@ -179,7 +179,7 @@ class Loaded(Rows):
 
     @cached_property
     def _section(self) -> Section:
-        """What the page of `pyprof report` shows of it, which figures are drawn from."""
+        """The data of `pyprof report`, from which figures are drawn."""
         from pyprof.report.page.data import charted
 
         return charted(self.overview, self._summary)
@@ -189,7 +189,7 @@ class Loaded(Rows):
 
         A point is an op with its shapes in one phase, its area is time; lines are the peak of each precision that multiplied,
         DRAM and L2. Ops whose FLOPs or bytes are unknown or zero have no point; how many, and how long they take, stands above.
-        gpu: hold rates against this device. Raises ToolError where plotly is not installed, InputError for an unknown device.
+        gpu: compare with this device's peaks. Raises ToolError if plotly is not installed, InputError for an unknown device.
         """
         from pyprof.report.figures.roofline import roofline
         from pyprof.report.page.data import section_of
@@ -199,7 +199,7 @@ class Loaded(Rows):
     def plot_layers(self) -> Figure:
         """A plotly figure of the window's kernel time (without a GPU, of ops): layer > op > kernel as an icicle that zooms.
 
-        Raises ToolError where plotly is not installed.
+        Raises ToolError if plotly is not installed.
         """
         from pyprof.report.figures.layers import layers
 
@@ -208,7 +208,7 @@ class Loaded(Rows):
     def plot_timeline(self) -> Figure:
         """A plotly figure of the window: busy time of each stream by phase, idle time of each device by cause.
 
-        The longest gaps have lines of their own, which say what ran before and after. Raises ToolError where plotly is not
+        The longest gaps have lines of their own, which say what ran before and after. Raises ToolError if plotly is not
         installed.
         """
         from pyprof.report.figures.timeline import timeline
@@ -216,7 +216,7 @@ class Loaded(Rows):
         return timeline(self._section)
 
     def compare(self, other: Loaded | str | os.PathLike[str]) -> Diff:
-        """What changed from this capture to another, as `pyprof diff` shows it. other: what `load` returned, or a file.
+        """Compare with a later capture, as `pyprof diff` does. other: a result of `load`, or a file.
 
         Raises PyprofError as `load` does.
         """

@@ -1,6 +1,6 @@
 """An op call under autocast as it was made -> as it ran: with the types after autocast's casts, and with those casts.
 
-autocast.csv holds torch's own lists: how autocast treats an op on a CUDA device and on the CPU; a test holds them against the
+autocast.csv holds torch's own lists: how autocast treats an op on a CUDA device and on the CPU; a test compares them with the
 installed torch. Columns: op (the dispatcher's name, without overloads), cuda, cpu. Treatments:
     lower      every tensor is cast to the region's dtype
     products   the same inside, by the matrix products that the op consists of: not where it has one operand alone
@@ -71,7 +71,7 @@ def is_mixed(call: OpCall) -> bool:
 
 
 def run_call(call: OpCall, device: str, dtype: str) -> tuple[OpCall, tuple[Cast, ...]]:
-    """The call with the types in which it ran, None where they are unknown, and the casts that autocast made for it.
+    """The call with the types in which it ran, None if they are unknown, and the casts that autocast made for it.
 
     device: type of its tensors' device (`cuda`); dtype: of the region. A weight that is cast once for a whole region is among
     the casts of each call.
@@ -87,7 +87,15 @@ def run_call(call: OpCall, device: str, dtype: str) -> tuple[OpCall, tuple[Cast,
     types = {tensor.dtype for tensor in cast}
     target = dtype if how in ("lower", "products") or (how == "promote" and types == {dtype}) else "float32"
     casts = dict.fromkeys(Cast(replace(tensor, grad=None), target) for tensor in cast if tensor.dtype != target)
-    return call.map_tensors(lambda tensor: _after(tensor, target) if _is_cast(tensor) else tensor), tuple(casts)
+
+    def after(tensor: TensorSpec) -> TensorSpec:
+        """The tensor after its cast: a copy, so that what was expanded or had holes is dense."""
+        if not _is_cast(tensor) or tensor.dtype == target:
+            return tensor
+        strides = None if tensor.strides is None else dense_strides(tensor.shape, tensor.strides)
+        return replace(tensor, dtype=target, strides=strides)
+
+    return call.map_tensors(after), tuple(casts)
 
 
 def _is_cast(tensor: TensorSpec) -> bool:
@@ -103,11 +111,3 @@ def _in_fp32(call: OpCall) -> tuple[OpCall, tuple[Cast, ...]]:
         return call, ()
     kwargs = tuple((key, value) for key, value in call.kwargs if key != "dtype")
     return call._replace(kwargs=(*kwargs, ("dtype", DTypeArg("float32")))), (Cast(first, "float32"),)
-
-
-def _after(tensor: TensorSpec, dtype: str) -> TensorSpec:
-    """A tensor after its cast: a copy, so that what was expanded or had holes is dense."""
-    if tensor.dtype == dtype:
-        return tensor
-    strides = None if tensor.strides is None else dense_strides(tensor.shape, tensor.strides)
-    return replace(tensor, dtype=dtype, strides=strides)

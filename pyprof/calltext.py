@@ -7,6 +7,7 @@ would be read as something else (an op called `ops.aten.add` or `f(x)`) are in q
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from pyprof.markers import UNREADABLE
 from pyprof.opcall import OpCall, format_call, parse_call, sound_text
@@ -45,23 +46,16 @@ def parse_call_text(text: str) -> OpCall:
 def _split(text: str) -> tuple[str, str, bool, str]:
     """Module, op, whether the op is a dispatcher's, and the rest from the parenthesis on."""
     if text.startswith('"'):
-        try:
-            return _split_quoted(text)
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            decode = json.JSONDecoder(strict=False).raw_decode
+            module, end = decode(text)
+            dispatcher = text.startswith("::", end)
+            op, stop = decode(text, end + (2 if dispatcher else 1))
+            if isinstance(module, str) and isinstance(op, str):
+                return sound_text(module), sound_text(op), dispatcher, text[stop:]
     head, paren, rest = text.partition("(")
     dispatcher = "::" in head
     # A namespace holds no `::`, though an autograd function's name may; a Python module holds dots, an op none.
     module, _, op = head.partition("::") if dispatcher else head.rpartition(".")
     # A name with characters that would be read as flags or quotes has to be in quotes.
     return module.lstrip('~?"'), op, dispatcher, paren + rest
-
-
-def _split_quoted(text: str) -> tuple[str, str, bool, str]:
-    decode = json.JSONDecoder(strict=False).raw_decode
-    module, end = decode(text)
-    dispatcher = text.startswith("::", end)
-    op, stop = decode(text, end + (2 if dispatcher else 1))
-    if not isinstance(module, str) or not isinstance(op, str):
-        raise ValueError("names are texts")
-    return sound_text(module), sound_text(op), dispatcher, text[stop:]

@@ -18,11 +18,10 @@ from functools import partial
 from importlib import import_module
 
 from pyprof.errors import PyprofError, UsageError
-from pyprof.visible import tell
+from pyprof.messages import tell, watch
 
 TYPE_CHECKING = False  # of `typing`, whose import takes half as long as the interpreter's start
 if TYPE_CHECKING:
-    from types import ModuleType
     from typing import NoReturn, TextIO
 
 # The module holds `add_arguments(parser)` and `run(options)`, which returns the exit code; help: one line.
@@ -97,7 +96,7 @@ def _parser(command: Command, prog: str) -> _Parser:
 
 
 def arguments_text(name: str) -> str:
-    """What `pyprof NAME --help` prints, for pages of help."""
+    """The output of `pyprof NAME --help`, for pages of help."""
     parser = _parser(_BY_NAME[name], f"pyprof {name}")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     return parser.format_help()
@@ -113,9 +112,7 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     if own_streams:
         _write_utf8()
         if sys.stderr.isatty():
-            from pyprof import progress
-
-            progress.watch()
+            watch()
         gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     module = import_module(command.module)
     parser = _parser(command, prog)
@@ -135,15 +132,10 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
                 settings.enter_context(cached())
             if getattr(options, "graphs", None) is not None:
                 settings.enter_context(graphs_from(options.graphs))
-        return _run_module(module, options, own_streams=own_streams)
+        if own_streams and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            from pyprof.tables.files import terminated_by_exception
 
-
-def _run_module(module: ModuleType, options: argparse.Namespace, *, own_streams: bool) -> int:
-    if not own_streams or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        return int(module.run(options))
-    from pyprof.tables.files import terminated_by_exception
-
-    with terminated_by_exception():
+            settings.enter_context(terminated_by_exception())
         return int(module.run(options))
 
 
@@ -164,13 +156,6 @@ def _dispatch(arguments: Sequence[str], prog: str | None) -> int:
         near = difflib.get_close_matches(arguments[0], _BY_NAME, 1)
         raise UsageError(f"there is no command {arguments[0]!r}", f"did you mean {near[0]}?" if near else "see pyprof --help")
     return _run_command(_BY_NAME[arguments[0]], arguments[1:], f"pyprof {arguments[0]}")
-
-
-def _without_threads_of_blas(command: str | None) -> None:
-    """Let numpy import without the threads of OpenBLAS, one a core, which spin for 2^26 clock cycles each before they sleep:
-    together a quarter of a short run's CPU time. Readers multiply no matrices, and run no program that would inherit this."""
-    if command in _READERS:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _write_utf8() -> None:
@@ -217,8 +202,10 @@ def main(arguments: Sequence[str] | None = None, *, command: str | None = None) 
     """
     _open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
-    if arguments is None:
-        _without_threads_of_blas(command or next(iter(given), None))
+    if arguments is None and (command or next(iter(given), None)) in _READERS:
+        # Without threads of OpenBLAS, one a core: they spin for 2^26 clock cycles each before they sleep, together a quarter of
+        # a short run's CPU time. Readers multiply no matrices, and run no program that would inherit this.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         try:
             return _dispatch(given, command)

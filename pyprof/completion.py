@@ -21,7 +21,7 @@ _PATHS = re.compile("FILE|DIR|FOLDER|PATH|OUT|PROGRAM|CAPTURE|MODULE|NAME")  # i
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof completion`."""
-    parser.add_argument("shell", choices=SHELLS, help="the shell that shall complete")
+    parser.add_argument("shell", choices=SHELLS, help="the shell to generate completions for")
 
 
 def run(options: argparse.Namespace) -> int:

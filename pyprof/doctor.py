@@ -15,8 +15,8 @@ from importlib import metadata, util
 from pathlib import Path
 
 from pyprof.errors import PyprofError, ToolError
+from pyprof.messages import stage
 from pyprof.parse.sources.nsys_report import find_nsys
-from pyprof.progress import stage
 from pyprof.recording import probe
 from pyprof.recording.nsys import profile
 from pyprof.recording.tools import ask, release
@@ -41,7 +41,11 @@ def run(options: argparse.Namespace) -> int:
     gpus = _gpus()
     torch = _torch(options.quick, bool(gpus))
     nvtx = _nvtx()
-    nsys = _nsys()
+    nsys = find_nsys()
+    if nsys is None:
+        _print("nsys", "not found", "scripts/install_nsys   (Debian and Ubuntu; else install Nsight Systems)")
+    else:
+        _print("nsys", f"{release(nsys) or 'of unknown release'} ({nsys})")
     _print("nvprof", _found("nvprof") or "not found (needed only for GPUs before compute capability 8.0)")
     _print("ncu", _found("ncu") or "not found (needed only for measured counters)")
     tools = ["torch.profiler"] if torch else []
@@ -147,15 +151,6 @@ def _found(name: str) -> str:
     return f"{release(path) or 'of unknown release'} ({path})" if path else ""
 
 
-def _nsys() -> str | None:
-    path = find_nsys()
-    if path is None:
-        _print("nsys", "not found", "scripts/install_nsys   (Debian and Ubuntu; else install Nsight Systems)")
-    else:
-        _print("nsys", f"{release(path) or 'of unknown release'} ({path})")
-    return path
-
-
 def _records(nsys: str) -> bool:
     """Record one op under nsys, export it, read it back, and print the outcome."""
     with tempfile.TemporaryDirectory(prefix="pyprof-doctor-") as folder:
@@ -169,7 +164,7 @@ def _records(nsys: str) -> bool:
 
 
 def _record(nsys: str, base: str) -> tuple[str, str] | None:
-    """What went wrong and how to fix it; None if the op was read back."""
+    """The problem and its fix; None if the op was read back."""
     from pyprof.loading import load_capture
 
     flags = ("-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", base)

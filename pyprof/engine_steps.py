@@ -1,7 +1,7 @@
 """The text that a serving engine writes around one step of its scheduler -> what it computes: requests, tokens, sums.
 
-One grammar an engine, all of them in `_GRAMMARS`; whoever needs what such a text says asks `read`. Nothing is known here of
-ranges, times or records, and nothing is guessed: what a text does not say, and what does not follow from it exactly, is None.
+One grammar an engine, all of them in `_GRAMMARS`; whoever needs what such a text says asks `read`. Knows nothing of ranges,
+times or records, and guesses nothing: a value that a text neither states nor implies exactly is None.
 
     vLLM     execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)   also SGLang's first form
              execute_context_2(6144)_generation_3(3)      requests (tokens) of each kind
@@ -59,7 +59,7 @@ class EngineStep(NamedTuple):
 
     @property
     def pairs(self) -> int | None:
-        """Those of all requests (see Sums)."""
+        """Pairs of all requests (see Sums)."""
         return self.total.pairs
 
     @property
@@ -71,7 +71,7 @@ class EngineStep(NamedTuple):
         return self.generation.requests
 
     def merged(self, other: EngineStep) -> EngineStep | None:
-        """The step that two texts describe together: what either says; None where they contradict each other."""
+        """Join two texts about one step; None if they contradict each other."""
         parts = []
         for mine, theirs in ((self.context, other.context), (self.generation, other.generation), (self.total, other.total)):
             part = mine if theirs is None else theirs if mine is None else _both(mine, theirs)
@@ -85,8 +85,8 @@ class EngineStep(NamedTuple):
 
 
 def read(text: str) -> EngineStep | None:
-    """What an engine's annotation says; None for any other text. One that is an engine's but of no form that is known says
-    nothing: it is a step all the same."""
+    """Read an engine's annotation; None for any other text. An annotation of an unknown form is a step about which nothing is
+    known."""
     return _read(text)[1] if text.startswith(_BEGINS) else None
 
 
@@ -97,7 +97,7 @@ def form(text: str) -> int:
 
 @lru_cache(1 << 14)
 def read_together(texts: tuple[str, ...]) -> EngineStep:
-    """What the annotations of one step say together, the outermost first: what contradicts those before it counts nothing."""
+    """Join the annotations of one step, the outermost first; one that contradicts those before it is ignored."""
     step = EngineStep()
     for other in map(read, texts):
         step = step if other is None else step.merged(other) or step
@@ -117,7 +117,7 @@ def _agree(mine: object, theirs: object) -> bool:
 
 
 def _both(mine: Sums, theirs: Sums) -> Sums | None:
-    """What either says, None where they contradict each other."""
+    """Join what two texts say; None if they contradict each other."""
     if not all(map(_agree, mine, theirs)):
         return None
     return Sums(*(b if a is None else a for a, b in zip(mine, theirs, strict=True)))
@@ -144,15 +144,10 @@ def _step(context: Sums | None, generation: Sums | None, total: Sums | None = No
     added = Sums()
     if context is not None and generation is not None:
         added = Sums(*(None if a is None or b is None else a + b for a, b in zip(context, generation, strict=True)))
-        phase = _phase(context.requests, generation.requests) or phase
+        if context.requests is not None and generation.requests is not None:
+            phase = (IDLE, DECODE, PREFILL, MIXED)[2 * (context.requests > 0) + (generation.requests > 0)]
     total = _completed(_both(added, total or Sums()) or added)
     return EngineStep(phase, total.requests, total.sq, context, generation, total)
-
-
-def _phase(prompts: int | None, generating: int | None) -> str | None:
-    if prompts is None or generating is None:
-        return None
-    return (IDLE, DECODE, PREFILL, MIXED)[2 * (prompts > 0) + (generating > 0)]
 
 
 _DIGITS = 18  # of a number; longer ones are none of an engine's and fit into no column
@@ -192,10 +187,6 @@ def _vllm_new(match: re.Match[str]) -> EngineStep:
     if cached == 0:
         return _step(Sums(new), _NONE)
     return _step(None, None, Sums(None if new is None or cached is None else new + cached))
-
-
-def _diffusion(match: re.Match[str]) -> EngineStep:
-    return _step(None, None, _numbers(match[1]))
 
 
 _FIELD = re.compile(r"\b(\w+)=(\d{1,18})\b")
@@ -261,18 +252,14 @@ def _tensorrt_llm(match: re.Match[str]) -> EngineStep:
     return _step(Sums(prompts, tokens), Sums(generating))
 
 
-def _unread(_: re.Match[str]) -> EngineStep:
-    return EngineStep()
-
-
 _BEGINS = ("execute_", "step[", "prefill[", "decode[", "eager_decode[", "[Executor]")
 # Tried in this order; each from the begin of the text.
 _GRAMMARS: tuple[tuple[str, Callable[[re.Match[str]], EngineStep]], ...] = (
     (rf"execute_(?:\d+_)?{_kind('c', 'context')}_{_kind('g', 'generation')}", _vllm),
     (r"execute_new_(\d+)_cached_(\d+)", _vllm_new),
-    (r"execute_diffusion_(\d+)_\d+x\d+", _diffusion),
+    (r"execute_diffusion_(\d+)_\d+x\d+", lambda match: _step(None, None, _numbers(match[1]))),
     (r"step\[(\w+)([^\]]*)\]", _sglang),
     (r"(?:eager_)?(prefill|decode)\[(bs=\d.*)\]", _atom),
     (r"\[Executor\] _forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs", _tensorrt_llm),
-    (r"execute_(?:new_|context_)?\d+|step\[|\[Executor\] _forward_step", _unread),
+    (r"execute_(?:new_|context_)?\d+|step\[|\[Executor\] _forward_step", lambda _: EngineStep()),
 )

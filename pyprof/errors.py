@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class PyprofError(Exception):
-    """What went wrong, and a hint for the next step.
+    """An error that pyprof raises on purpose, with a hint for the next step.
 
     message: one line that names the file or argument; hint: one line, a command to type if there is one.
     """

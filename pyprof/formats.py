@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
-from pyprof.progress import stage
+from pyprof.messages import stage
 
 if TYPE_CHECKING:
     from pyprof.opcall import OpRules

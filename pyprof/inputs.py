@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pyprof.errors import InputError, NotACapture, UsageError
-from pyprof.visible import tell
+from pyprof.messages import tell
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.sqlite import Database

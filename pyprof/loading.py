@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.formats import CAPTURES, COUNTERS, RECORDS, TIMERS, op_rules, read, read_any
-from pyprof.progress import stage
+from pyprof.messages import stage
 
 if TYPE_CHECKING:
     from pyprof.parse.attribution.captured import GraphTrace

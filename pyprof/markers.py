@@ -35,7 +35,7 @@ UNREADABLE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError,
 
 
 class Kind(IntEnum):
-    """What kind of range a text names."""
+    """Kinds of ranges."""
 
     USER = 0  # written by the user or by a library
     OP = 1  # a Python-level call with its arguments
@@ -117,7 +117,10 @@ def _decode_own(text: str) -> Marker | None:
         casts: tuple[Cast, ...] = ()
         src = tail.get("src", ())
         if "autocast" in tail:
-            call, casts = _run(call, _text(tail["autocast"]))
+            device, _, tag = _text(tail["autocast"]).partition(":")
+            if (dtype := lookup(tag)) is None:
+                raise ValueError(f"unknown dtype {tag!r}")
+            call, casts = run_call(call, device, dtype.name)
         lines = tuple(map(_text, (src,) if isinstance(src, str) else src))
         return Marker(Kind.OP, text, call.op, call, lines, own=True, casts=casts)
     if "layer" in tail:
@@ -127,15 +130,6 @@ def _decode_own(text: str) -> Marker | None:
     if "step" in tail:
         return Marker(Kind.STEP, text, head, own=True, step=_step(tail["step"]))
     return None
-
-
-def _run(call: OpCall, region: str) -> tuple[OpCall, tuple[Cast, ...]]:
-    """A call under autocast as it ran. Raises ValueError for a region that is none."""
-    device, _, tag = region.partition(":")
-    found = lookup(tag)
-    if found is None:
-        raise ValueError(f"unknown dtype {tag!r}")
-    return run_call(call, device, found.name)
 
 
 def _text(value: object) -> str:
@@ -185,11 +179,6 @@ def _decode_dict(text: str) -> Marker | None:
 
 
 _LAYERWISE = re.compile(r"(?P<name>[A-Za-z_][\w.]*) in=\[[\[\]()\dx, ]*\]")
-
-
-def _decode_layerwise(text: str) -> Marker | None:
-    found = _LAYERWISE.match(text)
-    return None if found is None else Marker(Kind.LAYER, text, found["name"], scope="layerwise")
 
 
 def _legacy_call(module: str, op: str, args: Sequence[object]) -> OpCall:
@@ -250,16 +239,12 @@ def split_ids(text: str) -> tuple[str, int, int, bool]:
     first = _FIRST_KEY.search(text)
     if first is None:
         return text, -1, -1, False
-    match = _IDS.match(text, first.start()) or _match_later(text, first.end())
+    # Where the name itself contains the first key, the ids begin at a later key. A few are tried, to bound time.
+    later = islice(_FIRST_KEY.finditer(text, first.end()), _MAX_KEYS)
+    match = next((match for key in (first, *later) if (match := _IDS.match(text, key.start())) is not None), None)
     if match is None:
         return text, -1, -1, False
     return text[: match.start()] + (match["sizes"] or ""), _number(match["seq"]), _number(match["op_id"]), True
-
-
-def _match_later(text: str, start: int) -> re.Match[str] | None:
-    """The ids of a text whose name itself contains the first key: they begin at a later key. A few are tried, to bound time."""
-    tried = (_IDS.match(text, key.start()) for key in islice(_FIRST_KEY.finditer(text, start), _MAX_KEYS))
-    return next((match for match in tried if match is not None), None)
 
 
 def _number(digits: str | None) -> int:
@@ -280,9 +265,15 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     if name.startswith(_ENGINE):
         return Marker(Kind.ENGINE, text, name[len(_ENGINE) :])
     if is_backward_name(name) and (keyed or "::" in name):
-        return Marker(Kind.BACKWARD, text, name, _emit_call("autograd", _unqualified(name), sizes))
+        before, bracket, arguments = name.partition("<")  # the namespaces of template arguments stay
+        unqualified = before.rpartition("::")[2] + bracket + arguments
+        return Marker(Kind.BACKWARD, text, name, _emit_call("autograd", unqualified, sizes))
     if (named := _NAMED.fullmatch(name)) is not None:
-        return _decode_named(named, text, sizes)
+        if named["optimizer"]:
+            return Marker(Kind.OPTIMIZER, text, f"{named['optimizer']}.step")
+        if named["step"]:
+            return Marker(Kind.STEP, text, name, step=_step(int(named["step"])))
+        return Marker(Kind.DISPATCH, text, name, _emit_call(named["namespace"], named["op"].partition(".")[0], sizes))
     if sizes and (collective := re.fullmatch(r"(nccl|gloo|mpi|ucc):(\w+)", name)) is not None:
         return Marker(Kind.DISPATCH, text, name, _emit_call(collective[1], collective[2], sizes))
     if keyed and name == "record_param_comms":
@@ -294,35 +285,16 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     return None
 
 
-def _decode_named(named: re.Match[str], text: str, sizes: str) -> Marker:
-    name = named[0]
-    if named["optimizer"]:
-        return Marker(Kind.OPTIMIZER, text, f"{named['optimizer']}.step")
-    if named["step"]:
-        return Marker(Kind.STEP, text, name, step=_step(int(named["step"])))
-    return Marker(Kind.DISPATCH, text, name, _emit_call(named["namespace"], named["op"].partition(".")[0], sizes))
-
-
-def _unqualified(name: str) -> str:
-    """A C++ name without its own namespaces; those of its template arguments stay."""
-    before, bracket, arguments = name.partition("<")
-    return before.rpartition("::")[2] + bracket + arguments
-
-
 def _emit_call(module: str, op: str, sizes: str) -> OpCall:
     if not sizes:
         return OpCall(module, op, dispatcher=True, described=False)
-    inner = sizes.strip()[1:-1]
-    args = tuple(map(_emit_value, re.findall(r"\[([\d, -]*)\]", inner)))
-    return OpCall(module, op, args, dispatcher=True, flat=True)
-
-
-def _emit_value(dims: str) -> TensorSpec | Unknown:
-    """`[]` is printed for scalars, None and 0-dimensional tensors alike; these and invalid sizes are UNKNOWN."""
-    try:
-        return TensorSpec(checked_shape(int(d) for d in dims.split(","))) if dims.strip() else UNKNOWN
-    except ValueError:
-        return UNKNOWN
+    args: list[TensorSpec | Unknown] = []
+    for dims in re.findall(r"\[([\d, -]*)\]", sizes.strip()[1:-1]):
+        try:
+            args.append(TensorSpec(checked_shape(int(d) for d in dims.split(","))))
+        except ValueError:  # invalid sizes, or `[]`, printed for scalars, None and 0-dimensional tensors alike
+            args.append(UNKNOWN)
+    return OpCall(module, op, tuple(args), dispatcher=True, flat=True)
 
 
 # ---------------------------------------------------------------------------------------------- all of them
@@ -334,10 +306,11 @@ def decode(text: str, *, keyed: bool = False, numbered: bool = False) -> Marker:
     text: as `split_ids` returns it; keyed: an emit_nvtx key (seq, op_id, sizes) was removed from it; numbered: seq was.
     """
     text = sound_text(text)
+    layerwise = _LAYERWISE.match(text) if " in=[" in text else None
     readers = (
         (_TAIL in text, _decode_own),
         (text.startswith("{"), _decode_dict),
-        (" in=[" in text, _decode_layerwise),
+        (layerwise is not None, lambda text: layerwise and Marker(Kind.LAYER, text, layerwise["name"], scope="layerwise")),
         (text.startswith("layer:"), lambda text: Marker(Kind.LAYER, text, text[len("layer:") :], scope="user")),
         (True, partial(_decode_emit, keyed=keyed or ", sizes = " in text, numbered=numbered)),
     )

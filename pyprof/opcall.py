@@ -129,7 +129,7 @@ class OpCall(NamedTuple):
         return found
 
     def map_tensors(self, change: Callable[[TensorSpec], TensorSpec]) -> OpCall:
-        """The same call with `change` applied to every tensor, including those within lists."""
+        """This call with `change` applied to every tensor, including those within lists."""
 
         def walk(value: Any) -> Any:
             if isinstance(value, TensorSpec):
@@ -181,7 +181,9 @@ def format_value(value: object, all_strides: bool = False) -> str:
         inner = ", ".join(format_value(v, all_strides) for v in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, slice):
-        return _format_slice(value)
+        parts = [value.start, value.stop] if value.step is None else [value.start, value.stop, value.step]
+        if all(part is None or isinstance(part, int) for part in parts):
+            return ":".join("" if part is None else str(int(part)) for part in parts)
     return ".." if value is Ellipsis else "?"
 
 
@@ -192,13 +194,6 @@ def _format_tensor(spec: TensorSpec, all_strides: bool) -> str:
     if spec.strides is not None and (all_strides or spec.strides != contiguous_strides(spec.shape)):
         text += "{" + ",".join(map(str, spec.strides)) + "}"
     return text + "^" if spec.grad else text
-
-
-def _format_slice(value: slice) -> str:
-    parts = [value.start, value.stop] if value.step is None else [value.start, value.stop, value.step]
-    if all(part is None or isinstance(part, int) for part in parts):
-        return ":".join("" if part is None else str(int(part)) for part in parts)
-    return "?"
 
 
 def format_call(call: OpCall, all_strides: bool = False) -> str:
@@ -373,7 +368,7 @@ CONVERSIONS = frozenset(
 
 
 class OpRules(NamedTuple):
-    """What attribution must know about ops. The first three and asks take a full name: `aten::mm`, `torch.nn.Linear`.
+    """Rules about ops that attribution needs. The first three and asks take a full name: `aten::mm`, `torch.nn.Linear`.
 
     known: has a formula; is_copy: a copy or cast, an instance of its own where it is no step of another op; is_structural: a
     view or an allocation; asks: which arguments beyond its own the formula takes (`inside`, `engine_step`). The others take a

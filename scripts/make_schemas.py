@@ -32,7 +32,7 @@ from pyprof.report.time.causes import MEANINGS  # noqa: E402
 from pyprof.tables import formats  # noqa: E402
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, LazyTable, Values  # noqa: E402
 from pyprof.timers import readings  # noqa: E402
-from pyprof.timers.generated import Result  # noqa: E402
+from pyprof.timers.generated import KernelResult  # noqa: E402
 from tests.counters.test_counters import event, launch, op, trace  # noqa: E402
 from tests.rank_traces import Steps  # noqa: E402
 from tests.report.diff.test_diff import Program, steady  # noqa: E402
@@ -216,7 +216,7 @@ def _ranks(folder: Path) -> Schema:
 
 
 def _inductor(file: str) -> Schema:
-    unknown = Result("k", "", 1.0, 1.0, 1.0, 0.0, 1, None, None)
+    unknown = KernelResult("k", "", 1.0, 1.0, 1.0, 0.0, 1, None, None)
     rows = {table.name: row(table, said) for table, said in (
         *zip(tables_of("inductor", file), map(about, (inductor.categories, inductor.kernels)), strict=True),
         (inductor.bench_table([unknown]), "of `inductor bench`: " + about(inductor.bench_table)),

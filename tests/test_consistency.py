@@ -18,8 +18,8 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "pyprof"
 # Rooms in their order: a file imports from its own room and from those above it in this list. Of nested rooms the deepest counts.
 ORDER = [
-    {"errors", "visible", "__init__"},
-    {"arrays", "dtypes", "engine_steps", "help", "memory", "progress"},
+    {"errors", "messages", "__init__"},
+    {"arrays", "dtypes", "engine_steps", "help", "memory"},
     {"tables", "hardware"},
     {"opcall"},
     {"autocast"},

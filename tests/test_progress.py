@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof import progress
+from pyprof import messages
 from tests.terminals import bare, on_terminal
 from tests.tiny import Nsys
 
@@ -25,7 +25,7 @@ def _screen(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     for name, value in {"_watched": -1, "_begun": 0.0, "_QUIET_S": 0.02, "_LEAST_S": 0.02, "_REFRESH_S": 0.01}.items():
-        monkeypatch.setattr(progress, name, value)
+        monkeypatch.setattr(messages, name, value)
     return terminal
 
 
@@ -39,9 +39,9 @@ def _until(screen: _Terminal, text: str) -> None:
 
 def test_a_long_stage_has_a_bar_that_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = _screen(monkeypatch)
-    progress.watch()
-    with progress.stage("reading [red]net.json"), progress.stage("a part of it"):
-        progress.done(0.5)
+    messages.watch()
+    with messages.stage("reading [red]net.json"), messages.stage("a part of it"):
+        messages.done(0.5)
         _until(screen, "reading [red]net.json")
     drawn = screen.getvalue()
     assert "━" in drawn and "a part of it" not in drawn
@@ -50,9 +50,9 @@ def test_a_long_stage_has_a_bar_that_vanishes(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_short_stage_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = _screen(monkeypatch)
-    monkeypatch.setattr(progress, "_QUIET_S", 60.0)
-    progress.watch()
-    with progress.stage("reading"):
+    monkeypatch.setattr(messages, "_QUIET_S", 60.0)
+    messages.watch()
+    with messages.stage("reading"):
         pass
     assert screen.getvalue() == ""
 
@@ -63,8 +63,8 @@ def test_what_is_asked_of_a_closed_file_ends_nothing(monkeypatch: pytest.MonkeyP
     def share() -> float:
         raise ValueError("closed")
 
-    progress.watch()
-    with progress.stage("reading", share):
+    messages.watch()
+    with messages.stage("reading", share):
         _until(screen, "reading")
     assert "reading" in bare(screen.getvalue())
 
@@ -77,11 +77,11 @@ def test_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch, case: str) 
     if case == "pipe":
         monkeypatch.setattr(sys, "stderr", io.StringIO())
     if case != "library":
-        progress.watch()
+        messages.watch()
     if case == "child":
-        monkeypatch.setattr(progress.os, "getpid", lambda: -2)
-    with progress.stage("reading"):
-        assert progress._current is None
+        monkeypatch.setattr(messages.os, "getpid", lambda: -2)
+    with messages.stage("reading"):
+        assert messages._current is None
     assert screen.getvalue() == ""
 
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.cli import main
+from pyprof.messages import MOST, one_line, tell, visible
 from pyprof.tables.formats import FORMATS, write_csv_safe
 from pyprof.tables.names import text_of
 from pyprof.tables.table import Header, Table, Texts
-from pyprof.visible import MOST, one_line, tell, visible
 from tests.conftest import ROOT
 from tests.terminals import bare, on_terminal
 from tests.tiny import Nsys
@@ -166,9 +166,9 @@ def test_messages_show_names_of_files(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_messages_go_through_tell() -> None:
     """A name in one that is printed beside it would reach the terminal as it is. What runs in a user's program says its own."""
     for path in sorted((ROOT / "pyprof").rglob("*.py")):
-        if path.relative_to(ROOT / "pyprof").parts[0] in ("visible.py", "nvtx", "recording", "examples"):
+        if path.relative_to(ROOT / "pyprof").parts[0] in ("messages.py", "nvtx", "recording", "examples"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
                 to = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "file"]
-                assert to != ["sys.stderr"], f"{path}:{node.lineno}: tell(...) of pyprof.visible"
+                assert to != ["sys.stderr"], f"{path}:{node.lineno}: tell(...) of pyprof.messages"

@@ -21,17 +21,17 @@ from pathlib import Path
 
 import numpy as np
 
-from pyprof.counters.collect import command_line
+from pyprof.counters.counted import command_line
 from pyprof.counters.match import HOW, NONE, match, unmatched
 from pyprof.counters.roofline import draw
-from pyprof.counters.samples import sample_table
-from pyprof.counters.table import HEADERS, CounterTable, Ops
+from pyprof.counters.table import HEADERS, CounterTable, LaunchOps, sample_table
 from pyprof.counters.trace import ops_of_ranges, ops_of_records, with_kernels
 from pyprof.errors import GateError, UsageError
 from pyprof.formats import op_rules
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.loading import attributed, load_counters, load_with_trace
+from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, choose_kinds
 from pyprof.parse.sources.measured.launches import Measured, joined
 from pyprof.parse.sources.trace import Trace
@@ -39,7 +39,6 @@ from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
 from pyprof.tables.screen import selected
-from pyprof.visible import tell
 
 DEFAULT = "idx,kernel,op_stack,top_op,bottom_op,flops_meas,flops_model,ratio,bytes_meas,bytes_model,ai,tc,match"
 
@@ -53,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what ncu wrote (--csv, .ncu-rep), a torch.profiler trace, or a profile of Proton",
     )
     parser.add_argument("--trace", metavar="CAPTURE", help="a capture of the same program: ops, times, needed FLOPs")
-    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_graphs(parser)
     parser.add_argument("--min-match", metavar="PERCENT", type=float, help="exit with 3 where less of the time was matched")
-    parser.add_argument("--metrics", metavar="GPU", nargs="?", const="", help="print ncu's command line for a device, and end")
+    parser.add_argument("--metrics", metavar="GPU", nargs="?", const="", help="print ncu's command line for a device, and exit")
     parser.add_argument("--roofline", metavar="FILE", help="draw the measured roofline: FILE.html, or FILE.png (matplotlib)")
     add_output(parser, columns=DEFAULT)
     described = "  {0.key:15} {0.text:15} {0.help}".format
@@ -78,7 +77,13 @@ def run(options: argparse.Namespace) -> int:
     loaded = [load_counters(file) for file in options.file]
     traces = [trace for _, trace in loaded if trace is not None]
     if not any(len(found) for found, _ in loaded):
-        return _samples(traces, options)
+        if len(traces) != 1 or options.trace is not None:
+            raise UsageError("samples are of one trace, which holds the timeline too", "give that FILE alone")
+        samples = traces[0].samples
+        assert samples is not None  # else it held no counters
+        records = attributed(traces[0], options.file[0])
+        write(selected(sample_table(samples, RecordTable(Frame(records))), options), options)
+        return 0
     table = counter_table(loaded, options.trace, gpu)
     chosen = choice(options, table.headers, DEFAULT)
     write(arranged(table, matching(table, table.rows, conditions_of(options, table.headers)), chosen), options)
@@ -99,10 +104,10 @@ def counter_table(
         records, timeline = load_with_trace(capture)
         shown = choose_kinds(records, "kernel")
         found = match(measured.launches, shown)
-        ops = Ops(ops_of_records(shown, timeline, op_rules(), found), found, RecordTable(Frame(shown, gpu, records)))
+        ops = LaunchOps(ops_of_records(shown, timeline, op_rules(), found), found, RecordTable(Frame(shown, gpu, records)))
         return CounterTable(measured, ops, gpu)
     if all(trace is None for _, trace in loaded):
-        return CounterTable(measured, Ops(), gpu)
+        return CounterTable(measured, LaunchOps(), gpu)
     if len(loaded) == 1 and (of_trace := _ops_of_trace(loaded[0][1], gpu)) is not None:
         return CounterTable(measured, of_trace, gpu)
     stacks: list[tuple[str, ...] | None] = [None] * len(measured)
@@ -113,11 +118,11 @@ def counter_table(
             how[places] = fit.how
             for place, stack in zip(places.tolist(), own, strict=True):
                 stacks[place] = stack
-    return CounterTable(measured, Ops(stacks, unmatched(len(measured))._replace(how=how)), gpu)
+    return CounterTable(measured, LaunchOps(stacks, unmatched(len(measured))._replace(how=how)), gpu)
 
 
-def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> Ops | None:
-    """The ops of the launches that a trace measured, with the FLOPs that they need; None where a launch may be of several."""
+def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> LaunchOps | None:
+    """The ops of the launches that a trace measured, with the FLOPs that they need; None if a launch may be of several."""
     assert trace is not None
     stacks, found = ops_of_ranges(trace, op_rules())
     whole = with_kernels(trace, found)
@@ -128,18 +133,7 @@ def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> Ops | None:
         return None
     place = np.argsort(records["corr"])
     found = found._replace(pool=place, begin=np.arange(len(place)), end=np.arange(len(place)) + 1)
-    return Ops(stacks, found, RecordTable(Frame(records, gpu)), has_times=False)
-
-
-def _samples(traces: list[Trace], options: argparse.Namespace) -> int:
-    """The table of a trace that holds samples only."""
-    if len(traces) != 1 or options.trace is not None:
-        raise UsageError("samples are of one trace, which holds the timeline too", "give that FILE alone")
-    samples = traces[0].samples
-    assert samples is not None  # else it held no counters
-    records = attributed(traces[0], options.file[0])
-    write(selected(sample_table(samples, RecordTable(Frame(records))), options), options)
-    return 0
+    return LaunchOps(stacks, found, RecordTable(Frame(records, gpu)), has_times=False)
 
 
 def _matched(table: CounterTable, least: float | None) -> int:

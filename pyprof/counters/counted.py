@@ -3,6 +3,10 @@
 FLOPs of CUDA cores are thread instructions with the predicate on: an FMA is 2, an addition or multiplication 1, in half, single
 and double precision alike. Tensor Cores count their own operations (`sm__ops_path_tensor_...`); source types, opcodes and
 sparsity are levels of one count, and only one level is summed. Knows no kernel's name and no op.
+
+`command_line` prints how Nsight Compute counts all of this on a device. The names of metrics hold for Nsight Compute 2024.1
+(`ncu --query-metrics --chip ...`); those of compute capabilities 10 and 12 are from captures that others published; what a
+device lacks is printed as n/a.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.types import Bools, Floats
+from pyprof.errors import UsageError
+from pyprof.hardware import devices, gpus
 from pyprof.parse.sources.measured.launches import Measured
 
 _LETTERS = {"fp16": "h", "fp32": "f", "fp64": "d"}
@@ -26,7 +32,7 @@ CALIBRATED = frozenset({"10.3"})
 
 
 class Counted(NamedTuple):
-    """Of each launch; NaN where it was not counted.
+    """Counts of each launch; NaN is not counted.
 
     vector: FLOPs of CUDA cores by precision; tensor: of Tensor Cores; hfma_only: FLOPs of half-precision FMAs of launches that
     neither add nor multiply halves: compilers copy registers with them, so they are likely no arithmetic; dram_bytes, l2_bytes,
@@ -62,20 +68,17 @@ class Counted(NamedTuple):
 
 
 def counted(measured: Measured) -> Counted:
-    """What the metrics of every launch count."""
+    """FLOPs, bytes and time of every launch, from its metrics."""
     time_ns = _first(measured.of("gpu__time_duration.sum"), measured.of("gpu__time_duration.avg"))
-    vector = {precision: _vector(measured, precision, time_ns) for precision in _LETTERS}
+    vector: dict[str, Floats] = {}
+    for precision, letter in _LETTERS.items():  # unknown where one of the three kinds of instruction was not counted
+        parts = [weight * _instructions(measured, letter + op, time_ns) for op, weight in _WEIGHTS.items()]
+        vector[precision] = _first(np.add.reduce(parts), measured.of(f"{_COUNTS[precision]}.sum"))
     add, mul, fma = (_instructions(measured, f"h{op}", time_ns) for op in _WEIGHTS)
     hfma_only = np.where((add == 0) & (mul == 0) & (fma > 0), 2 * fma, 0.0)
     exact = np.array([launch.cc in CALIBRATED for launch in measured.launches], np.bool_)
-    return Counted(vector, _tensor(measured), hfma_only, *_bytes(measured, time_ns), time_ns, exact)
-
-
-def _vector(measured: Measured, precision: str, time_ns: Floats) -> Floats:
-    """FLOPs of CUDA cores in a precision: unknown where one of the three kinds of instruction was not counted."""
-    letter = _LETTERS[precision]
-    parts = [weight * _instructions(measured, letter + op, time_ns) for op, weight in _WEIGHTS.items()]
-    return _first(np.add.reduce(parts), measured.of(f"{_COUNTS[precision]}.sum"))
+    tensor = np.fmax(*(_level(measured, pattern) for pattern in (_SOURCE, _OPCODE)))  # of both levels the one that saw more
+    return Counted(vector, tensor, hfma_only, *_bytes(measured, time_ns), time_ns, exact)
 
 
 def _instructions(measured: Measured, op: str, time_ns: Floats) -> Floats:
@@ -83,23 +86,15 @@ def _instructions(measured: Measured, op: str, time_ns: Floats) -> Floats:
     found = []
     for unit in ("smsp", "sm"):
         metric = f"{unit}__sass_thread_inst_executed_op_{op}_pred_on.sum"
-        cycles = _first(measured.of(f"{unit}__cycles_elapsed.avg"), _cycles(measured, unit, time_ns))
+        by_rate = measured.of(f"{unit}__cycles_elapsed.avg.per_second") * time_ns * 1e-9
+        cycles = _first(measured.of(f"{unit}__cycles_elapsed.avg"), by_rate)
         found += [measured.of(metric), np.rint(measured.of(f"{metric}.per_cycle_elapsed") * cycles)]
     return _first(*found)
 
 
-def _cycles(measured: Measured, unit: str, time_ns: Floats) -> Floats:
-    return measured.of(f"{unit}__cycles_elapsed.avg.per_second") * time_ns * 1e-9
-
-
-def _tensor(measured: Measured) -> Floats:
-    """Operations of Tensor Cores, by source type or by opcode: of both levels the one that saw more."""
-    levels = [_level(measured, pattern) for pattern in (_SOURCE, _OPCODE)]
-    return np.fmax(levels[0], levels[1])
-
-
 def _level(measured: Measured, pattern: re.Pattern[str]) -> Floats:
-    """The sum of one level of tensor metrics. A type's own count holds those by its result's type, which stand in for it."""
+    """Operations of Tensor Cores by source type, or by opcode. A type's own count includes those by its result's type, which
+    stand in for it."""
     own: dict[str, Floats] = {}
     by_result: dict[str, list[Floats]] = {}
     for metric, values in measured.metrics.items():
@@ -139,3 +134,70 @@ def known_sum(columns: Iterable[Floats]) -> Floats:
     """The sum of what is known in each row, NaN where nothing is."""
     parts = np.array(list(columns))
     return np.where(np.isnan(parts).all(axis=0), np.nan, np.nansum(parts, axis=0))
+
+
+_EVERY = (
+    "gpu__time_duration.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "lts__t_bytes.sum",
+    "l1tex__t_bytes.sum",
+    *(f"smsp__sass_thread_inst_executed_op_{letter}{op}_pred_on.sum" for letter in "fhd" for op in ("add", "mul", "fma")),
+)
+_AMPERE = "bf16_dst_fp32 fp16_dst_fp16 fp16_dst_fp32 tf32_dst_fp32 fp64 int8 int4 int1"
+# What Tensor Cores read, by compute capability.
+_TENSOR_SOURCES = {
+    "7.0": "fp16_dst_fp16 fp16_dst_fp32",
+    "7.5": "fp16_bf16_tf32_dst_fp32 fp16_dst_fp16 int8 int4 int1",
+    "8.0": _AMPERE,
+    "8.6": _AMPERE,
+    "8.9": f"{_AMPERE} fp8",
+    "9.0": "bf16_dst_fp32 fp16 tf32_dst_fp32 fp64 fp8 int8 int1",
+    "12.0": f"{_AMPERE} fp8 fp4_dst_fp32",
+}
+_OPCODES = {"10.0": ("utcqmma_src_fp8_dst_fp32", "utchmma_src_bf16_dst_fp32", "utchmma_src_fp16_dst_fp32")}
+_NEAREST = {"8.7": "8.6", "10.3": "10.0", "12.1": "12.0"}
+
+
+def metrics(arch: str) -> list[str]:
+    """The metrics for a compute capability as text; without one those that every device has."""
+    arch = _NEAREST.get(arch, arch)
+    sources = _TENSOR_SOURCES.get(arch, "").split()
+    opcodes = _OPCODES.get(arch, ())
+    tensor = [f"src_{source}" for source in sources] + [f"op_{opcode}" for opcode in opcodes]
+    return [*_EVERY, *(f"sm__ops_path_tensor_{name}.sum" for name in tensor)]
+
+
+# What `ncu --chip` calls them.
+_CHIPS = {
+    "gv100": "7.0",
+    "tu102": "7.5",
+    "ga100": "8.0",
+    "ga102": "8.6",
+    "ad102": "8.9",
+    "gh100": "9.0",
+    "gb100": "10.0",
+    "gb202": "12.0",
+}
+
+
+def command_line(gpu: str) -> str:
+    """The command for a device by its name, chip or compute capability; for any device where it is empty.
+
+    Raises InputError for an unknown name, UsageError for a device that ncu does not measure.
+    """
+    arch = _arch(gpu.strip()) if gpu else ""
+    if arch.startswith("gfx") or (arch and float(arch) < 7):
+        raise UsageError(f"Nsight Compute does not measure {gpu}", "it measures NVIDIA devices from compute capability 7.0 on")
+    listed = ",".join(metrics(arch))
+    return f"ncu --csv --page raw --nvtx --target-processes all --log-file net.csv --metrics {listed} python net.py"
+
+
+def _arch(gpu: str) -> str:
+    """The compute capability that a name stands for; that of all models whose names begin so (`H100`)."""
+    if gpu.lower() in _CHIPS:
+        return _CHIPS[gpu.lower()]
+    if capability := re.fullmatch(r"(?:sm_?|cc ?)?(\d+)\.?(\d)", gpu.lower()):
+        return f"{capability[1]}.{capability[2]}"
+    models = {model.arch for model, _ in devices.load() if model.name.lower().startswith(gpu.lower())}
+    return models.pop() if len(models) == 1 else gpus.named(gpu).arch

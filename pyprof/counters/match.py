@@ -1,22 +1,28 @@
-"""Measured launches and the records of a timeline -> which record each launch is.
+"""Measured launches and the records of a timeline -> the record that each launch is.
 
 A tool of counters runs a program again, launch by launch, so nothing but names, sizes, NVTX ranges and order say what is what.
 In each process on each device launches are compared by (kernel, grid, block), in order of launch. Where a launch fits at
 several places, all of them are kept: what these have in common is known. Knows no op and no metric.
+
+Kernel names differ between tools. Nsight Compute writes them without namespaces, and newer versions lose parts of them
+(`unnamed>::silu_kernel`); the other tools write them whole. They are compared as they are, then by the words that every tool
+keeps, then, where a tool wrote the bare function only, by that.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Bools, Ints
-from pyprof.counters.names import same_kernels
+from pyprof.hardware.names import demangle, normalise
 from pyprof.markers import Kind, decode
-from pyprof.parse.records.records import Records, Stack
+from pyprof.parse.records.records import Records
 from pyprof.parse.sources.measured.launches import Dim, Launch
 from pyprof.parse.sources.trace import ActivityKind
 
@@ -63,7 +69,7 @@ class Match(NamedTuple):
 
 
 def unmatched(count: int, how: int = NONE) -> Match:
-    """Of launches whose records are not known."""
+    """A match of launches without records."""
     return Match(np.zeros(0, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, how))
 
 
@@ -99,9 +105,12 @@ def match(launches: Sequence[Launch], records: Records) -> Match:
             other = np.flatnonzero(there & (records["pid"][rows] == process))
             fits.append(_fit(own, _Side(rows[other], of_records[other]), ranges, records))
         found.append((mine, _best(fits) if fits else unmatched(len(mine))))
-    order = np.argsort(np.concatenate([mine for mine, _ in found]))
-    fit = _together([fit for _, fit in found])
-    return Match(fit.pool, fit.begin[order], fit.end[order], fit.how[order])
+    order, fits = np.argsort(np.concatenate([mine for mine, _ in found])), [fit for _, fit in found]
+    shift = np.cumsum([0, *(len(fit.pool) for fit in fits[:-1])]).tolist()
+    begin = np.concatenate([fit.begin + by for fit, by in zip(fits, shift, strict=True)])
+    end = np.concatenate([fit.end + by for fit, by in zip(fits, shift, strict=True)])
+    how = np.concatenate([fit.how for fit in fits])
+    return Match(np.concatenate([fit.pool for fit in fits]), begin[order], end[order], how[order])
 
 
 def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Ints, Ints]:
@@ -124,16 +133,8 @@ def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Int
     return numbers[: len(launches)], numbers[len(launches) :]
 
 
-def _together(fits: Sequence[Match]) -> Match:
-    """The launches of several, one after another."""
-    shift = np.cumsum([0, *(len(fit.pool) for fit in fits[:-1])]).tolist()
-    begin = np.concatenate([fit.begin + by for fit, by in zip(fits, shift, strict=True)])
-    end = np.concatenate([fit.end + by for fit, by in zip(fits, shift, strict=True)])
-    return Match(np.concatenate([fit.pool for fit in fits]), begin, end, np.concatenate([fit.how for fit in fits]))
-
-
 def _best(fits: Sequence[Match]) -> Match:
-    """Of the fits of one process's launches with each process of the timeline the best; several that are as good together."""
+    """The best of the fits of one process's launches with each process of the timeline; equally good ones are joined."""
 
     def merit(fit: Match) -> tuple[int, ...]:
         return tuple(int((fit.how == how).sum()) for how in range(NONE))
@@ -160,7 +161,7 @@ def _fit(own: _Side, other: _Side, ranges: Sequence[_Ranges], records: Records) 
         mine.keys[at] = other.keys[place] = number
 
     def agree(places: Ints) -> Ints:
-        """Of the places where all launches lie without a gap those inside the ranges of each."""
+        """Keep the places where each launch lies inside its ranges."""
         for at, launch in enumerate(mine.rows.tolist()):
             if len(places) and ranges[launch]:
                 places = places[_inside(ranges[launch], records, other.rows[places + at])]
@@ -174,7 +175,7 @@ def _fit(own: _Side, other: _Side, ranges: Sequence[_Ranges], records: Records) 
 
 
 def _by_order(keys: Ints, others: Ints, agree: Callable[[Ints], Ints]) -> Match:
-    """The places in `others` that each of `keys`, all of which are there, may have; both in order of launch."""
+    """Possible places of each key in `others`, which contains all of them; both in order of launch."""
     order = np.argsort(others, kind="stable")
     counts = [np.bincount(side, minlength=int(max(keys.max(), others.max())) + 1) for side in (keys, others)]
     complete = (counts[0] == counts[1])[keys]
@@ -182,14 +183,14 @@ def _by_order(keys: Ints, others: Ints, agree: Callable[[Ints], Ints]) -> Match:
     if 0 < len(places) * len(keys) <= _MOST_PLACES:
         begin, pool = np.arange(len(keys)) * len(places), (places + np.arange(len(keys))[:, np.newaxis]).ravel()
         return Match(pool, begin, begin + len(places), np.full(len(keys), ORDER if len(places) == 1 else AMBIGUOUS))
-    if complete.all() or (found := _kept(keys, others)) is None:
+    if complete.all() or (found := _spans(keys, others)) is None:
         by_key = np.argsort(keys, kind="stable")
         nth = np.empty(len(keys), np.int64)
         nth[by_key] = np.arange(len(keys)) - np.searchsorted(keys[by_key], keys[by_key])
         begin, end = (np.searchsorted(others[order], keys, side) for side in ("left", "right"))
-        found = _Kept(np.where(complete, begin + nth, begin), np.where(complete, begin + nth + 1, end), complete)
+        found = _Spans(np.where(complete, begin + nth, begin), np.where(complete, begin + nth + 1, end), complete)
         rest, theirs = np.flatnonzero(~complete), np.isin(others, keys[~complete])
-        if (among := _kept(keys[rest], others[theirs])) is not None:
+        if (among := _spans(keys[rest], others[theirs])) is not None:
             back = np.append(np.flatnonzero(theirs[order]), 0)
             found.begin[rest], found.certain[rest] = back[among.begin], among.certain
             found.end[rest] = np.where(among.end > among.begin, back[among.end - 1] + 1, back[among.begin])
@@ -197,7 +198,7 @@ def _by_order(keys: Ints, others: Ints, agree: Callable[[Ints], Ints]) -> Match:
     return Match(order, found.begin, found.end, how)
 
 
-class _Kept(NamedTuple):
+class _Spans(NamedTuple):
     """Where a launch can be, among the others sorted by key: from begin to before end; certain: there and nowhere else."""
 
     begin: Ints
@@ -205,17 +206,17 @@ class _Kept(NamedTuple):
     certain: Bools
 
 
-def _kept(keys: Ints, others: Ints) -> _Kept | None:
-    """Where launches can be so that they keep their order: all of the others, or all others some of them.
+def _spans(keys: Ints, others: Ints) -> _Spans | None:
+    """Possible places of launches that keep their order, if all of them are among the others, or the others among them.
 
-    None where neither is possible.
+    None if neither is possible.
     """
     order = np.argsort(others, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     if (bounds := _bounds(keys, others)) is not None:
         begin, end = rank[bounds[0]], rank[bounds[1]] + 1
-        return _Kept(begin, end, end - begin == 1)
+        return _Spans(begin, end, end - begin == 1)
     if (bounds := _bounds(others, keys)) is None:
         return None
     first, last = (of[order] + others[order] * len(keys) for of in bounds)
@@ -223,11 +224,11 @@ def _kept(keys: Ints, others: Ints) -> _Kept | None:
     begin, end = np.searchsorted(last, own), np.searchsorted(first, own, "right")
     end = np.maximum(begin, end)
     certain = (end - begin == 1) & (np.append(first, 0)[begin] == np.append(last, 1)[begin])
-    return _Kept(np.where(end > begin, begin, 0), np.where(end > begin, end, 0), certain)
+    return _Spans(np.where(end > begin, begin, 0), np.where(end > begin, end, 0), certain)
 
 
 def _bounds(few: Ints, many: Ints) -> tuple[Ints, Ints] | None:
-    """The first and the last place in `many` at which each of `few` can be, in order; None where they do not all fit."""
+    """Earliest and latest possible place of each of `few` in `many`, keeping their order; None if they do not all fit."""
     first = _earliest(few, many)
     if first is None:
         return None
@@ -269,7 +270,7 @@ def _inside_as_many(own: _Side, other: _Side, ranges: Sequence[_Ranges], records
 
 
 def _narrowed(found: Match, own: _Side, ranges: Sequence[_Ranges], records: Records) -> Match:
-    """Of several candidates those inside the NVTX ranges of the launch; where none is, nothing is said."""
+    """Keep the candidates inside the NVTX ranges of each launch, unless there are none."""
     for at in np.flatnonzero(found.how == AMBIGUOUS).tolist():
         if around := ranges[own.rows[at]]:
             rows = found.pool[found.begin[at] : found.end[at]]
@@ -286,14 +287,12 @@ def _ranges(launches: Sequence[Launch], records: Records) -> list[_Ranges]:
         known.update((Kind.LAYER, name) for name in stack.layer)
         known.update((Kind.USER, name) for name in (*stack.layer, *stack.ranges))
         known.update((Kind.OP, text) for text in stack.marker)
-    distinct = dict.fromkeys(launch.scopes for launch in launches)
-    found = {scopes: frozenset(map(_range, scopes)) & known for scopes in distinct}
+    found: dict[tuple[str, ...], _Ranges] = {}
+    for scopes in dict.fromkeys(launch.scopes for launch in launches):
+        markers = map(decode, scopes)
+        named = ((one.kind, {Kind.STEP: one.step, Kind.OP: one.text}.get(one.kind, one.name)) for one in markers)
+        found[scopes] = frozenset(named) & known
     return [found[launch.scopes] for launch in launches]
-
-
-def _range(scope: str) -> tuple[Kind, object]:
-    marker = decode(scope)
-    return marker.kind, {Kind.STEP: marker.step, Kind.OP: marker.text}.get(marker.kind, marker.name)
 
 
 def _inside(ranges: _Ranges, records: Records, rows: Ints) -> Bools:
@@ -301,11 +300,68 @@ def _inside(ranges: _Ranges, records: Records, rows: Ints) -> Bools:
     found = np.ones(len(rows), np.bool_)
     for kind, step in ranges:
         found &= (records["step"][rows] == step) | (kind != Kind.STEP)
-    codes = records["stack"][rows]
-    fits = [code for code in np.unique(codes[found]).tolist() if code >= 0 and _holds(ranges, records.stacks[code])]
+    codes, fits = records["stack"][rows], []
+    for code in np.unique(codes[found]).tolist():
+        stack = records.stacks[code] if code >= 0 else None
+        if stack is not None:
+            names = {Kind.LAYER: stack.layer, Kind.USER: (*stack.layer, *stack.ranges), Kind.OP: stack.marker}
+            fits += [code] if all(kind == Kind.STEP or name in names[kind] for kind, name in ranges) else []
     return found & np.isin(codes, fits)
 
 
-def _holds(ranges: _Ranges, stack: Stack) -> bool:
-    names = {Kind.STEP: None, Kind.LAYER: stack.layer, Kind.USER: (*stack.layer, *stack.ranges), Kind.OP: stack.marker}
-    return all(kind == Kind.STEP or name in (names[kind] or ()) for kind, name in ranges)
+_INSTANCE = re.compile(r"\(instance (\d+)\)")
+_PARENTHESES = re.compile(r"\([^()]*\)")
+_QUALIFIER = re.compile(r"\b[A-Za-z_]\w*::")
+_WORD = re.compile(r"[A-Za-z_]\w*|\d+")
+_SPELLED = {"true": "1", "false": "0"}
+# Words that only some of the tools write, or write elsewhere.
+_DROPPED = frozenset({"const", "void", "unnamed", "lambda", "std", "operator"})
+_FUNCTION = re.compile(r"(?:[\w:!, ]+(?:<[^<>]*>)?(?:::\w+)* )?((?:\w+::)*\w+)")
+
+
+@lru_cache(maxsize=8192)
+def words(name: str) -> tuple[str, ...]:
+    """The words of a name, without namespaces, lists of parameters and what tools spell in their own way."""
+    text = _QUALIFIER.sub("", _INSTANCE.sub(r"#\1", _unnamed(name)))
+    while (less := _PARENTHESES.sub("", text)) != text:
+        text = less
+    found = [_SPELLED.get(word, word.lower()) for word in _WORD.findall(text)]
+    return tuple(word for word in found if word not in _DROPPED)
+
+
+@lru_cache(maxsize=8192)
+def base(name: str) -> str:
+    """The function's own name: `vectorized_elementwise_kernel`."""
+    found = _FUNCTION.match(_unnamed(name))
+    return found[1].rpartition("::")[2] if found is not None else name
+
+
+def same_kernels(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:
+    """A class for each name of two lists: two names that may be the same kernel have the same; -1 has no partner.
+
+    A name is paired with those of the other list that it equals at the first level at which it equals any.
+    """
+    parent = list(range(len(one) + len(other)))
+
+    def root(at: int) -> int:
+        while parent[at] != at:
+            parent[at] = at = parent[parent[at]]
+        return at
+
+    paired = set[int]()
+    for level in (lambda name: normalise(demangle(name)), words, base):
+        by_key: dict[object, list[int]] = {}
+        for at, name in enumerate(other):
+            by_key.setdefault(level(name), []).append(len(one) + at)
+        for at, name in enumerate(one):
+            is_compared = at not in paired and (level is not base or not {"<", "("} & {*name})
+            partners = by_key.get(level(name), []) if is_compared else []
+            for partner in partners:
+                parent[root(partner)] = root(at)
+            paired.update([at, *partners] if partners else ())
+    classes = [root(at) if at in paired else -1 for at in range(len(parent))]
+    return classes[: len(one)], classes[len(one) :]
+
+
+def _unnamed(name: str) -> str:
+    return normalise(demangle(name)).replace("(anonymous namespace)::", "")

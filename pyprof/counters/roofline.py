@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.types import Floats
 from pyprof.counters.table import CounterTable
 from pyprof.errors import InputError, UsageError, unusable
 from pyprof.hardware.names import short_name
@@ -79,24 +78,19 @@ def roofs(table: CounterTable) -> list[Roof]:
     for name, rate, bandwidth in zip(names, rates.tolist(), table.bandwidth.tolist(), strict=True):
         for key, value in ((("DRAM", True), bandwidth), ((name, False), rate)):
             found[key] = max(found.get(key, 0.0), 0.0 if math.isnan(value) else value)  # clocks vary from launch to launch
-    return [Roof(name, value, slope) for (name, slope), value in found.items() if value] + _caches(table)
-
-
-def _caches(table: CounterTable) -> list[Roof]:
-    """The rates of caches, where ncu kept what they sustain at most."""
-    found = []
-    for level, unit in (("L2", "lts"), ("L1", "l1tex")):
+    limits = [Roof(name, value, slope) for (name, slope), value in found.items() if value]
+    for level, unit in (("L2", "lts"), ("L1", "l1tex")):  # where ncu kept what the cache sustains at most
         sustained = table.measured.of(f"{unit}__t_bytes.sum.peak_sustained")
-        clock = table.measured.of(f"{unit}__cycles_elapsed.avg.per_second")
-        rates: Floats = (sustained * clock)[~np.isnan(sustained * clock)]
-        found += [Roof(level, float(rates.max()), True)] if len(rates) else []
-    return found
+        cache_rates = sustained * table.measured.of(f"{unit}__cycles_elapsed.avg.per_second")
+        if not np.isnan(cache_rates).all():
+            limits.append(Roof(level, float(np.nanmax(cache_rates)), True))
+    return limits
 
 
 def draw(table: CounterTable, path: Path) -> None:
     """Write FILE.html, or FILE.png with matplotlib.
 
-    Raises UsageError for another suffix, InputError where nothing can be drawn, ToolError without matplotlib.
+    Raises UsageError for another suffix, InputError if nothing can be drawn, ToolError without matplotlib.
     """
     if path.suffix not in (".html", ".png"):
         raise UsageError(f"--roofline writes .html or .png, not {path.name!r}", "--roofline roofline.html")
@@ -113,7 +107,7 @@ def draw(table: CounterTable, path: Path) -> None:
 
 
 def _charts(shown: Sequence[Point], limits: Sequence[Roof]) -> dict[str, Any]:
-    """What the chart of the page draws: each point a cell, its level in the place of a phase; ns of all kernels."""
+    """Data for the page's chart: each point is a cell, its level takes the place of a phase; ns of all kernels."""
     names, levels = [*dict.fromkeys(point.name for point in shown)], [*dict.fromkeys(point.level for point in shown)]
     zeros, time = [0] * len(shown), [round(point.time_ns) for point in shown]
     places = [names.index(point.name) for point in shown]

@@ -2,6 +2,10 @@
 
 What a row takes from a timeline is that of the record which the launch is; where several fit, what they have in common. Reads
 no file and prints nothing.
+
+Samples of a device's counters through time, and the records that ran meanwhile -> a table by step, layer and op. A sample is
+the mean since the one before. A kernel's share of a sample is the time that both have in common, so a figure is the mean over
+the time in which an op's kernels ran; it says nothing about a single kernel.
 """
 
 from __future__ import annotations
@@ -14,26 +18,29 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Floats, Ints
 from pyprof.counters.counted import Counted, counted, known_sum
-from pyprof.counters.match import HOW, Match
-from pyprof.counters.names import base
+from pyprof.counters.match import HOW, Match, base
+from pyprof.errors import InputError
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.hardware.kernels import Verdict, classify, verdict
+from pyprof.opcall import OpCall
+from pyprof.parse.sources.kineto.counters import Samples
 from pyprof.parse.sources.measured.launches import Measured
-from pyprof.parse.sources.trace import integer
+from pyprof.parse.sources.trace import ActivityKind, integer
 from pyprof.prof import formulas
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import operand_tag
 from pyprof.tables.screen import listed
-from pyprof.tables.table import Fractions, Header, Integers, Texts, Values
+from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, coded
 
 
-class Ops(NamedTuple):
+class LaunchOps(NamedTuple):
     """The ops around each launch, outermost first, and the records that launches are.
 
-    match, records: None where there is no timeline; stacks: None where no ops were recorded; has_times: whether the times of
+    match, records: None if there is no timeline; stacks: None if no ops were recorded; has_times: whether the times of
     the records are real.
     """
 
@@ -46,7 +53,7 @@ class Ops(NamedTuple):
 class CounterTable:
     """The columns, each computed when it is asked for."""
 
-    def __init__(self, measured: Measured, ops: Ops, gpu: Gpu | None = None) -> None:
+    def __init__(self, measured: Measured, ops: LaunchOps, gpu: Gpu | None = None) -> None:
         """gpu: what the user says that the device is."""
         self.measured, self.ops, self.given = measured, ops, gpu
         self.headers = headers_of(measured)
@@ -76,7 +83,7 @@ class CounterTable:
 
     @cached_property
     def counted(self) -> Counted:
-        """What the metrics count."""
+        """FLOPs, bytes and time by the metrics."""
         return counted(self.measured)
 
     # ------------------------------------------------------------------ of the timeline
@@ -99,12 +106,12 @@ class CounterTable:
         return self.of_record(key) if self.ops.records is not None or not hooks else _whole(known_sum(hooks))
 
     def number(self, key: str) -> Floats:
-        """The same as numbers, NaN unknown."""
+        """FLOPs or bytes of the algorithm as numbers; NaN is unknown."""
         return _floats(self.needed(key))
 
     @cached_property
     def time_ns(self) -> Floats:
-        """Of the timeline; without one as ncu measured it."""
+        """Time of each launch in the timeline; without one, as ncu measured it."""
         return self.counted.time_ns if self.ops.records is None or not self.ops.has_times else _floats(self.of_record("sil"))
 
     # ------------------------------------------------------------------ of the device
@@ -117,35 +124,30 @@ class CounterTable:
         for launch in self.measured.launches:
             key = launch.device, launch.cc
             if key not in known:
-                known[key] = self.given or self._gpu(launch.device, launch.cc)
+                name = self.measured.gpus.get(launch.device, "")
+                gpu = self.given
+                if gpu is None and not name and self.ops.records is not None:
+                    frame = self.ops.records.frame
+                    codes = frame.records["gpu"][frame.records["device"] == launch.device]
+                    gpu = frame.gpus[int(codes[0])][0] if len(codes) and codes[0] >= 0 else None
+                major, _, minor = launch.cc.partition(".")
+                capability = (integer(major), integer(minor))
+                known[key] = gpu or gpus.find(name, gpus.RecordedGpu(capability if min(capability) >= 0 else None))[0]
             found.append(known[key])
         return found
-
-    def _gpu(self, device: int, cc: str) -> Gpu:
-        name = self.measured.gpus.get(device, "")
-        if not name and self.ops.records is not None:
-            frame = self.ops.records.frame
-            codes = frame.records["gpu"][frame.records["device"] == device]
-            if len(codes) and codes[0] >= 0:
-                return frame.gpus[int(codes[0])][0]
-        major, _, minor = cc.partition(".")
-        capability = (integer(major), integer(minor))
-        return gpus.find(name, gpus.Recorded(capability if min(capability) >= 0 else None))[0]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Whether each used Tensor Cores, by its name, its op and its device."""
-        dtypes, matmul = self._operands()
-        pairs = zip(self.measured.launches, self.gpus, dtypes, matmul, strict=True)
-        return [verdict(classify(one.name), op_dtype=dtype, matmul=product, cc=gpu.cc) for one, gpu, dtype, product in pairs]
-
-    def _operands(self) -> tuple[Sequence[str | None], Sequence[bool | None]]:
-        """The element type of each launch's op, and whether it multiplies matrices."""
-        if self.ops.records is None or self.ops.match is None:
-            return [None] * len(self.measured), [None] * len(self.measured)
-        records = self.ops.records.frame.records
-        ops = [None if code < 0 else records.calls[code] for code in self.ops.match.agreed(records["call"]).tolist()]
-        return [op and operand_tag(op) for op in ops], [None if op is None else formulas.matmul_class(op.name) for op in ops]
+        ops: list[OpCall | None] = [None] * len(self.measured)
+        if self.ops.records is not None and self.ops.match is not None:
+            records = self.ops.records.frame.records
+            ops = [None if code < 0 else records.calls[code] for code in self.ops.match.agreed(records["call"]).tolist()]
+        found = []
+        for launch, gpu, op in zip(self.measured.launches, self.gpus, ops, strict=True):
+            dtype, matmul = (None, None) if op is None else (operand_tag(op), formulas.matmul_class(op.name))
+            found.append(verdict(classify(launch.name), op_dtype=dtype, matmul=matmul, cc=gpu.cc))
+        return found
 
     # ------------------------------------------------------------------ columns
 
@@ -206,7 +208,7 @@ class CounterTable:
         return self.measured.of(f"{metric}.peak_sustained") * self.measured.of(f"{cycles}.avg.per_second")
 
     def _preferred(self, of_gpu: Floats, of_file: Floats) -> Floats:
-        """Of two limits that of the file, whose clocks are those of its times; beside a timeline that of the known device."""
+        """Choose between two limits: the file's, as its times have the same clocks; beside a timeline the known device's."""
         of_device = self.ops.records is not None or self.given is not None
         return np.where(np.isnan(of_file) | (of_device & ~np.isnan(of_gpu)), of_gpu, of_file)
 
@@ -217,6 +219,17 @@ class CounterTable:
     def op_at(self, place: int) -> Values:
         """The outermost (0) or the innermost (-1) op around each launch."""
         return listed((stack[place] if stack else None) for stack in self.stacks)
+
+    def op_stack(self) -> Values:
+        """All ops around each launch, outermost first."""
+        pool = {stack: code for code, stack in enumerate(dict.fromkeys(stack for stack in self.stacks if stack is not None))}
+        codes = np.array([-1 if stack is None else pool[stack] for stack in self.stacks], np.int64)
+        return Texts(codes, [" > ".join(stack) for stack in pool], [list(stack) for stack in pool])
+
+    def matched(self) -> Values:
+        """How the record of each launch was found, by HOW."""
+        match = self.ops.match
+        return Texts(np.full(len(self.measured), -1) if match is None else match.how, HOW)
 
     @property
     def stacks(self) -> Sequence[tuple[str, ...] | None]:
@@ -230,13 +243,6 @@ def headers_of(measured: Measured | None = None) -> list[Header]:
     metrics = measured.metrics if measured is not None else {}
     others = [metric for metric in metrics if metric.lower() not in _COLUMNS]
     return own + [Header(metric.lower(), metric, "as it was measured, in base units") for metric in others]
-
-
-def _stacks(table: CounterTable) -> Values:
-    stacks = table.stacks
-    pool = {stack: code for code, stack in enumerate(dict.fromkeys(stack for stack in stacks if stack is not None))}
-    codes = np.array([-1 if stack is None else pool[stack] for stack in stacks], np.int64)
-    return Texts(codes, [" > ".join(stack) for stack in pool], [list(stack) for stack in pool])
 
 
 def _launch(attribute: str) -> Callable[[CounterTable], Values]:
@@ -264,11 +270,6 @@ def _whole(values: Floats) -> Values:
     return Integers(np.where(unknown, 0, np.rint(values)).astype(np.int64), unknown)
 
 
-def _how(table: CounterTable) -> Values:
-    match = table.ops.match
-    return Texts(np.full(len(table.measured), -1) if match is None else match.how, HOW)
-
-
 def _record(key: str) -> Callable[[CounterTable], Values]:
     return lambda table: table.of_record(key)
 
@@ -286,7 +287,7 @@ _COLUMNS: dict[str, tuple[_Compute, Header]] = {
          Header("kernel", "Kernel", "short name of the kernel", width=0, grow=True)),
         (lambda t: listed(one.name or None for one in t.measured.launches),
          Header("name", "Name", "its name as the tool wrote it", width=20)),
-        (_stacks, Header("op_stack", "OpStack", "ops around the launch, outermost first", width=20, detail=True)),
+        (CounterTable.op_stack, Header("op_stack", "OpStack", "ops around the launch, outermost first", width=20, detail=True)),
         (lambda t: t.op_at(0), Header("top_op", "TopOp", "the outermost of them", width=15)),
         (lambda t: t.op_at(-1), Header("bottom_op", "BottomOp", "the innermost of them", width=15)),
         (_record("op"), Header("op", "Op", "the op that `prof` names; of a backward kernel the forward op", width=15)),
@@ -321,7 +322,8 @@ _COLUMNS: dict[str, tuple[_Compute, Header]] = {
         (lambda t: listed(one.tc for one in t.verdicts),
          Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable", width=2, good="1", bad="0")),
         (lambda t: listed(one.unit or None for one in t.verdicts), Header("unit", "Unit", "unit that multiplied", width=6)),
-        (_how, Header("match", "Match", "how its record was found: exact, nvtx, order, ambiguous, none", width=9)),
+        (CounterTable.matched,
+         Header("match", "Match", "how its record was found: exact, nvtx, order, ambiguous, none", width=9)),
         (CounterTable.flags,
          Header("flags", "Flags", _FLAGS, width=10, empty="-")),
         (lambda t: listed(what or None for what in t.counted.what),
@@ -348,3 +350,56 @@ _COLUMNS: dict[str, tuple[_Compute, Header]] = {
     )
 }  # fmt: skip
 HEADERS = headers_of()
+
+
+_GROUPED = ("step", "layer", "op")
+
+
+def sample_table(samples: Samples, records: RecordTable) -> Table:
+    """One row a step, layer and op: its kernels, their time, and the mean of each metric meanwhile; most time first.
+
+    Raises InputError if nothing ran on a device.
+    """
+    of = records.frame.records
+    rows = np.flatnonzero(np.isin(of["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH)))
+    if not len(rows):
+        raise InputError(
+            "nothing ran on a GPU in it, so its samples belong to no op", "record with ProfilerActivity.CUDA as well"
+        )
+    keys = [records.of(key).take(rows) for key in _GROUPED]
+    groups = distinct_rows(
+        *(coded(k)[0] if isinstance(k, Texts) else np.where(k.unknown, -1, k.values.astype(np.int64)) for k in keys)
+    )
+    count = len(groups.first)
+    start, end = of["start_ns"][rows], of["start_ns"][rows] + of["dur_ns"][rows]
+    time = np.bincount(groups.inverse, end - start, count)
+    values: list[Values] = [key.take(groups.first) for key in keys]
+    values += [Integers.known(np.bincount(groups.inverse, minlength=count)), Integers.known(time.astype(np.int64))]
+    headers = [header for header in records.headers if header.key in _GROUPED]
+    headers.sort(key=lambda header: _GROUPED.index(header.key))
+    headers += [
+        Header("kernels", "Kernels", "kernels of the op"),
+        Header("time", "Time(ns)", "sum of their times", "ns", 10),
+    ]
+    for metric, name in enumerate(samples.metrics):
+        weighted, covered = np.zeros(count), np.zeros(count)
+        for device in np.unique(samples.device).tolist():
+            mine = np.flatnonzero((of["device"][rows] == device) | (device < 0))
+            chosen = (samples.metric == metric) & (samples.device == device)
+            parts = _overlap(samples.time_ns[chosen], samples.value[chosen], start[mine], end[mine])
+            weighted += np.bincount(groups.inverse[mine], parts[0], count)
+            covered += np.bincount(groups.inverse[mine], parts[1], count)
+        with np.errstate(invalid="ignore"):
+            values.append(Fractions.not_nan(weighted / covered, 2))
+        headers.append(Header(name.lower(), name, "mean while the op's kernels ran"))
+    return Table(headers, values, "samples").take(np.argsort(-time, kind="stable"))
+
+
+def _overlap(times: Ints, values: Floats, start: Ints, end: Ints) -> tuple[Floats, Floats]:
+    """For each interval (the value times the time, the time) that samples cover; the first sample covers nothing before it."""
+    if len(times) < 2:
+        return np.zeros(len(start)), np.zeros(len(start))
+    edges = times - times[0]
+    area = np.concatenate([[0.0], np.cumsum(values[1:] * np.diff(edges))])
+    begin, until = (np.clip(moment - times[0], 0, edges[-1]) for moment in (start, end))
+    return np.interp(until, edges, area) - np.interp(begin, edges, area), (until - begin).astype(np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -72,7 +71,7 @@ def ops_of_ranges(trace: Trace, rules: OpRules) -> tuple[list[OpStack | None], M
 
 
 def with_kernels(trace: Trace, match: Match) -> Trace | None:
-    """The trace with the kernels that it measured but does not hold; None where a launch is not settled.
+    """The trace with the kernels that it measured but does not hold; None if a launch is not settled.
 
     Their correlation ids are the numbers of the launches. All are as long as each other, so that several main kernels of an op
     have equal parts of its FLOPs.
@@ -120,20 +119,17 @@ def ops_of_records(records: Records, trace: Trace | None, rules: OpRules, match:
     Without the capture itself, the op and the innermost op of the record.
     """
     rows = np.unique(match.pool)
-    stacks = _ops_of_rows(records, trace, rules, rows)
+    if trace is None:
+        both = zip(records["call"][rows].tolist(), records["inner"][rows].tolist(), strict=True)
+        stacks = [tuple(records.calls[code].op for code in dict.fromkeys(codes) if code >= 0) for codes in both]
+    else:
+        pids = trace.processes["pid"][trace.threads["process"]].tolist()
+        threads = {key: row for row, key in enumerate(zip(pids, trace.threads["tid"].tolist(), strict=True))}
+        keys = zip(records["pid"][rows].tolist(), records["tid"][rows].tolist(), strict=True)
+        thread = np.array([threads.get(key, -1) for key in keys], np.int64)
+        stacks = ops_at(trace, rules, thread, records["launch_ns"][rows])
     number = {stack: code for code, stack in enumerate(dict.fromkeys(stacks))}
     codes = np.full(len(records), -1)
     codes[rows] = [number[stack] for stack in stacks]
     found: list[OpStack | None] = [*number, None]
     return [found[code] for code in match.agreed(codes).tolist()]
-
-
-def _ops_of_rows(records: Records, trace: Trace | None, rules: OpRules, rows: Ints) -> Sequence[OpStack]:
-    if trace is None:
-        both = zip(records["call"][rows].tolist(), records["inner"][rows].tolist(), strict=True)
-        return [tuple(records.calls[code].op for code in dict.fromkeys(codes) if code >= 0) for codes in both]
-    pids = trace.processes["pid"][trace.threads["process"]].tolist()
-    threads = {key: row for row, key in enumerate(zip(pids, trace.threads["tid"].tolist(), strict=True))}
-    keys = zip(records["pid"][rows].tolist(), records["tid"][rows].tolist(), strict=True)
-    thread = np.array([threads.get(key, -1) for key in keys], np.int64)
-    return ops_at(trace, rules, thread, records["launch_ns"][rows])

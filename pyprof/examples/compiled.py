@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 
-class Net(nn.Module):
+class Mlp(nn.Module):
     """A linear layer and what can be fused behind it, and a head."""
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    """Five steps, of which the first compiles."""
+    """Train five steps; the first one compiles."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    net = Net().to(device)
+    net = Mlp().to(device)
     compiled = torch.compile(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
     x, labels = torch.randn(256, 128, device=device), torch.randint(10, (256,), device=device)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Self-attention and a feed-forward part, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -43,7 +43,7 @@ class Net(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 64, 4, stride=4)
         )
-        self.block = Block(64, heads=4)
+        self.block = TransformerBlock(64, heads=4)
         self.head = nn.Linear(64, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

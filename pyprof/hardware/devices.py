@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pyprof.hardware.literals import may_match
+from pyprof.hardware.names import may_match
 from pyprof.hardware.occupancy import SmLimits, architectures, limits
 
 Capability = tuple[int, int]
@@ -60,7 +60,7 @@ class Gpu(NamedTuple):
 
     @property
     def capability(self) -> Capability | None:
-        """What torch records as compute capability, of AMD's devices too: 9.4 of a gfx942."""
+        """Compute capability as torch records it, also for AMD's devices: 9.4 for a gfx942."""
         match = re.fullmatch(r"gfx(\d+)(\d)[0-9a-fx]", self.arch)
         return (int(match[1]), int(match[2])) if match else self.cc
 
@@ -82,13 +82,10 @@ class Gpu(NamedTuple):
                 return None if tf32 is None else tf32 / 3
             return self.peaks.get(f"{math}_tensor", None if math == "fp64" else self.peaks.get(math))
         if unit == "hfma2":
-            return self._half_vector()
+            ops = architectures().get(self.arch, {}).get("half_vector")
+            return None if ops is None or not self.sms or not self.boost_hz else ops * self.sms * self.boost_hz
         # CUDA cores widen half types to fp32 when they load them.
         return self.peaks.get("fp64" if math == "fp64" else "fp32")
-
-    def _half_vector(self) -> float | None:
-        ops = architectures().get(self.arch, {}).get("half_vector")
-        return None if ops is None or not self.sms or not self.boost_hz else ops * self.sms * self.boost_hz
 
     def with_measured(
         self,
@@ -98,7 +95,7 @@ class Gpu(NamedTuple):
         dram_bytes_per_s: float | None = None,
         l2_bytes: int | None = None,
     ) -> Gpu:
-        """The same device with the numbers that a capture recorded. Another SM count scales the peaks.
+        """This device with the numbers that a capture recorded. Another SM count scales the peaks.
 
         A recorded clock is the highest that the device may reach, not the one that the published peaks rest on, so it is used
         only where the table has none.
@@ -144,7 +141,7 @@ def load() -> tuple[tuple[Gpu, str], ...]:
 
 
 def is_named(names: str, name: str) -> bool:
-    """Whether tools give this name to a device of which this is the regex of its names."""
+    """Whether tools give this name to a device; names: the regex of the names that it may have."""
     if not may_match(names, name):
         return False
     whole = rf"(?:NVIDIA |AMD )?(?:GeForce |Tesla |(?:Radeon )?Instinct )?(?:{names})(?: MIG .+|(?:[ _]OAM)?(?: [VH]F)*)"
@@ -170,3 +167,15 @@ def _row(row: dict[str, str]) -> Gpu:
         halved=tuple(row["half_rate"].split()),
     )
     return gpu if gpu.peaks else gpu.with_measured(sms=gpu.sms, clock_hz=gpu.boost_hz)
+
+
+def gpus_text() -> str:
+    """For `pyprof help hardware`, a line for each device: architecture, SMs, DRAM, L2, dense peaks in TFLOP/s; - is unknown."""
+    lines = [["name", "arch", "SMs", "GB/s", "MiB", *(name.replace("_tensor", "t") for name in PRECISIONS), "sure"]]
+    for gpu, _ in load():
+        numbers = [(gpu.sms, 1), (gpu.dram_bytes_per_s, 1e9), (gpu.l2_bytes, 1 << 20)]
+        numbers += [(gpu.peaks.get(name), 1e12) for name in PRECISIONS]
+        cells = ["-" if number is None else f"{number / unit:.4g}" for number, unit in numbers]
+        lines.append([gpu.name, gpu.arch, *cells, gpu.confidence])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(" ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""What a capture or the user says of a GPU -> the device and its limits.
+"""A GPU as a capture or the user describes it -> the device and its limits.
 
 A device is looked up in the table by the name that the tools print, and where several have one name by its multiprocessors and
 its memory; else it is described from its compute capability. Numbers of a capture take precedence over the table.
@@ -16,8 +16,8 @@ from pyprof.errors import InputError
 from pyprof.hardware.devices import PRECISIONS, Capability, Gpu, is_named, load, ops_per_clock, peaks_from_clock
 
 
-class Recorded(NamedTuple):
-    """What a capture says of a device, None unknown. clock_hz: the highest that it may reach."""
+class RecordedGpu(NamedTuple):
+    """Numbers of a device that a capture recorded; None is unknown. clock_hz: the highest that it may reach."""
 
     cc: Capability | None = None
     sms: int | None = None
@@ -27,10 +27,10 @@ class Recorded(NamedTuple):
     memory_bytes: int | None = None
 
 
-NOTHING = Recorded()
+NOTHING = RecordedGpu()
 
 
-def find(name: str, recorded: Recorded = NOTHING) -> tuple[Gpu, list[str]]:
+def find(name: str, recorded: RecordedGpu = NOTHING) -> tuple[Gpu, list[str]]:
     """The device that a tool calls `name`, with the numbers that were recorded, and notes (one line each) on what was inferred.
 
     A name that is not in the table is described by its compute capability: its peaks are SMs times operations a clock times
@@ -40,7 +40,7 @@ def find(name: str, recorded: Recorded = NOTHING) -> tuple[Gpu, list[str]]:
     return gpu.with_measured(dram_bytes_per_s=recorded.dram_bytes_per_s, l2_bytes=recorded.l2_bytes), notes
 
 
-def _find(name: str, recorded: Recorded) -> tuple[Gpu, list[str]]:
+def _find(name: str, recorded: RecordedGpu) -> tuple[Gpu, list[str]]:
     called = _called(name)
     alike = [gpu for gpu in called if recorded.cc is None or gpu.capability == recorded.cc]
     if alike:
@@ -63,21 +63,18 @@ def _called(name: str) -> list[Gpu]:
 _SLICE = re.compile(r"\bMIG\b")
 
 
-def _narrowed(alike: Sequence[Gpu], name: str, recorded: Recorded) -> list[Gpu]:
-    """Those of devices alike in name that have the recorded multiprocessors and the recorded memory, as far as any has."""
+def _narrowed(alike: Sequence[Gpu], name: str, recorded: RecordedGpu) -> list[Gpu]:
+    """Narrow devices of one name by the recorded multiprocessors and memory, unless none of them has these."""
     found = [gpu for gpu in alike if gpu.sms == recorded.sms] or list(alike)
-    if recorded.memory_bytes and not _SLICE.search(name):
-        found = [gpu for gpu in found if _has_memory(gpu, recorded.memory_bytes)] or found
+    if (memory := recorded.memory_bytes) and not _SLICE.search(name):
+        # Drivers report up to a tenth less than the GB (or GiB) that a device is sold with.
+        fits = [gpu for gpu in found if any(0.9e9 * size < memory < 1.01 * size * (1 << 30) for size in gpu.memory_gb)]
+        found = fits or found
     return found
 
 
-def _has_memory(gpu: Gpu, memory_bytes: int) -> bool:
-    """Whether a device is sold with so much: drivers report up to a tenth less than its GB (or GiB)."""
-    return any(0.9e9 * size < memory_bytes < 1.01 * size * (1 << 30) for size in gpu.memory_gb)
-
-
-def _adapt(alike: Sequence[Gpu], name: str, recorded: Recorded) -> tuple[Gpu, list[str]]:
-    """What the table has of a device with what was recorded: a slice or a variant has fewer multiprocessors."""
+def _adapt(alike: Sequence[Gpu], name: str, recorded: RecordedGpu) -> tuple[Gpu, list[str]]:
+    """Adapt the table's device to what was recorded: a slice or a variant has fewer multiprocessors."""
     gpu, notes = _common(alike), []
     if len(alike) > 1:
         notes.append(f"{name} may be {_listed(alike)}: only the rates that they share are used")
@@ -95,7 +92,7 @@ def _adapt(alike: Sequence[Gpu], name: str, recorded: Recorded) -> tuple[Gpu, li
 
 
 def _common(alike: Sequence[Gpu]) -> Gpu:
-    """What all of these devices have in common; the rest unknown."""
+    """A device with the values that all of these share; the rest is unknown."""
     first, *others = alike
     if not others:
         return first
@@ -112,8 +109,8 @@ def _listed(alike: Iterable[Gpu]) -> str:
     return " or ".join(gpu.name for gpu in alike)
 
 
-def _without_name(recorded: Recorded) -> tuple[Gpu, list[str]] | None:
-    """What AMD devices of this capability, multiprocessors and memory have in common; ROCm may leave the name out."""
+def _without_name(recorded: RecordedGpu) -> tuple[Gpu, list[str]] | None:
+    """The values that AMD devices of this capability, multiprocessors and memory share; ROCm may leave the name out."""
     alike = [gpu for gpu, _ in load() if gpu.amd and gpu.capability == recorded.cc and gpu.sms == recorded.sms]
     if not alike:
         return None
@@ -130,7 +127,7 @@ _WITHOUT_TENSOR_CORES = re.compile(r"\b(?:GTX 16|MX\d|T\d{3})")
 _NEAREST = {"5.3": "5.2", "6.2": "6.1", "7.2": "7.0", "12.1": "12.0"}
 
 
-def _by_capability(name: str, recorded: Recorded) -> tuple[Gpu, list[str]]:
+def _by_capability(name: str, recorded: RecordedGpu) -> tuple[Gpu, list[str]]:
     """A device that is not in the table."""
     cc, sms, clock_hz = recorded.cc, recorded.sms, recorded.clock_hz
     arch = _architecture(name, cc)
@@ -169,7 +166,7 @@ def named(given: str) -> Gpu:
         return found[0]
     if found:
         more = f" and {len(found) - _OFFERED} more" if len(found) > _OFFERED else ""
-        variants = ", ".join(_told_apart(gpu) for gpu in found[:_OFFERED])
+        variants = ", ".join(map(_variant, found[:_OFFERED]))
         raise InputError(
             f"{given!r} is several devices: {variants}{more}", f"give one of these names in full, such as {found[0].name!r}"
         )
@@ -183,8 +180,8 @@ def named(given: str) -> Gpu:
 _OFFERED = 8
 
 
-def _told_apart(gpu: Gpu) -> str:
-    """The name with what tells it from its variants."""
+def _variant(gpu: Gpu) -> str:
+    """`NVIDIA A100 (108 SMs, 40 GB, 1555 GB/s)`: a name with what tells the device from others of that name."""
     size = "/".join(f"{size:g}" for size in gpu.memory_gb)
     rate = "" if gpu.dram_bytes_per_s is None else f", {gpu.dram_bytes_per_s / 1e9:.0f} GB/s"
     units = "" if gpu.sms is None else f"{gpu.sms} {'CUs' if gpu.amd else 'SMs'}, "

@@ -14,13 +14,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pyprof.dtypes import lookup
-from pyprof.hardware.literals import may_match
-from pyprof.hardware.names import demangle, normalise
+from pyprof.dtypes import DType, lookup
+from pyprof.hardware.names import demangle, may_match, normalise
 from pyprof.hardware.precision import read_precision
 
 Capability = tuple[int, int]
@@ -30,7 +29,7 @@ _TensorCore = Literal["yes", "no", "arch"]
 
 
 class KernelClass(NamedTuple):
-    """What follows from a kernel's name alone.
+    """Class of a kernel by its name alone.
 
     unit: hmma, imma, dmma, qmma, omma (mma.sync by operand type), wgmma, tcgen05, mfma; mma (a matrix instruction, which one
     depends on the device, see `verdict`); fma, dfma, hfma2 (CUDA cores); memory, copy, comm; unknown. precision, accumulator:
@@ -69,20 +68,20 @@ _TENSOR_CORE: dict[str, _TensorCore] = {"yes": "yes", "no": "no", "arch": "arch"
 def rules() -> tuple[Rule, ...]:
     """The rows of kernels.csv in order."""
     text = Path(__file__).with_name("kernels.csv").read_text(encoding="utf-8")
-    return tuple(Rule(row["regex"], row["reads"], row["example"], _class_of(row)) for row in csv.DictReader(text.splitlines()))
-
-
-def _class_of(row: dict[str, str]) -> KernelClass:
-    return _UNKNOWN._replace(
-        family=row["family"],
-        kind=row["kind"],
-        role="aux" if row["role"] == "aux" else "main",
-        unit=row["unit"],
-        tensor_core=_TENSOR_CORE[row["tensor_core"]],
-        certainty=row["certainty"],
-        rule=row["id"],
-        is_product=row["role"] != "aux" and row["kind"] in _PRODUCTS,
-    )
+    found = []
+    for row in csv.DictReader(text.splitlines()):
+        kernel = _UNKNOWN._replace(
+            family=row["family"],
+            kind=row["kind"],
+            role="aux" if row["role"] == "aux" else "main",
+            unit=row["unit"],
+            tensor_core=_TENSOR_CORE[row["tensor_core"]],
+            certainty=row["certainty"],
+            rule=row["id"],
+            is_product=row["role"] != "aux" and row["kind"] in _PRODUCTS,
+        )
+        found.append(Rule(row["regex"], row["reads"], row["example"], kernel))
+    return tuple(found)
 
 
 _UNKNOWN = KernelClass("unknown", "unknown", "main", "unknown", "arch", "", "", None, "", None, "", False)
@@ -101,8 +100,21 @@ def classify(name: str) -> KernelClass:
     for rule in rules():
         # Compiling all the patterns would take longer than reading a small capture; `re` keeps those that are used.
         if may_match(rule.regex, text) and re.search(rule.regex, text):
-            return _read(rule, text)
-    return _UNKNOWN
+            break
+    else:
+        return _UNKNOWN
+    precision, accumulator = read_precision(rule.reads, text)
+    kernel = rule.kernel._replace(precision=precision, accumulator=accumulator)
+    kernel = kernel._replace(unit=_unit(kernel, text))
+    if kernel.kind in _PRODUCTS:
+        align = min(map(int, _ALIGN.findall(text)), default=None)
+        prefixed = next((capability for prefix, capability in _PREFIXES if prefix in text), None)
+        if prefixed is None and (tag := _SM_PREFIX.search(text) or _CUTLASS_TILE.search(text)):
+            prefixed = (int(tag[1][:-1]), int(tag[1][-1]))
+        kernel = kernel._replace(align=align, min_cc=prefixed)
+    # nvjet_sss_ without the tf32 mark has not been observed; TF32 is inferred, since the library uses it for fp32 operands.
+    inferred = kernel.rule == "nvjet" and precision == "tf32" and "_tf32_" not in text
+    return kernel._replace(certainty="medium") if inferred else kernel
 
 
 def is_of(name: str, families: Collection[str]) -> bool:
@@ -111,27 +123,6 @@ def is_of(name: str, families: Collection[str]) -> bool:
     if not any(may_match(rule.regex, text) for rule in rules() if rule.kernel.family in families):
         return False
     return classify(name).family in families
-
-
-def _read(rule: Rule, text: str) -> KernelClass:
-    precision, accumulator = read_precision(rule.reads, text)
-    kernel = rule.kernel._replace(precision=precision, accumulator=accumulator)
-    kernel = kernel._replace(unit=_unit(kernel, text))
-    if kernel.kind in _PRODUCTS:
-        align = min(map(int, _ALIGN.findall(text)), default=None)
-        kernel = kernel._replace(align=align, min_cc=_min_cc(text))
-    # nvjet_sss_ without the tf32 mark has not been observed; TF32 is inferred, since the library uses it for fp32 operands.
-    if kernel.rule == "nvjet" and precision == "tf32" and "_tf32_" not in text:
-        return kernel._replace(certainty="medium")
-    return kernel
-
-
-def _min_cc(text: str) -> Capability | None:
-    for prefix, capability in _PREFIXES:
-        if prefix in text:
-            return capability
-    match = _SM_PREFIX.search(text) or _CUTLASS_TILE.search(text)
-    return (int(match[1][:-1]), int(match[1][-1])) if match else None
 
 
 _SYNC_UNITS = {"fp64": "dmma", "int8": "imma", "int4": "imma", "int1": "imma", "fp8": "qmma", "fp6": "qmma", "fp4": "omma"}
@@ -208,22 +199,18 @@ def verdict(
     found = lookup(op_dtype)
     dtype = found.matmul if found else ""
     if kernel.kind == "unknown" and kernel.role == "main":
-        return _of_unknown(matmul)
+        no_matrices = Verdict("-", "unknown", "", "the op multiplies no matrices")
+        return no_matrices if matmul is False else Verdict(None, "unknown", "", "the name does not say")
     if not kernel.is_product:
         return Verdict("-", kernel.unit, "", "no product of matrices in this kernel")
     if amd:
         return _of_amd(kernel, dtype)
     if kernel.tensor_core == "yes":
-        return Verdict("1", _on_device(kernel, cc, dtype), _tensor_math(kernel.precision or dtype), "")
+        precision = kernel.precision or dtype
+        return Verdict("1", _on_device(kernel, cc, dtype), "tf32" if precision == "fp32" else precision, "")
     if kernel.tensor_core == "no":
         return _without(kernel, dtype, cc)
     return _by_device(kernel, dtype, cc)
-
-
-def _of_unknown(matmul: bool | None) -> Verdict:
-    if matmul is False:
-        return Verdict("-", "unknown", "", "the op multiplies no matrices")
-    return Verdict(None, "unknown", "", "the name does not say")
 
 
 # Types that the matrix cores of every AMD device since gfx908 multiply; fp32 as it is, not as TF32 (CDNA instruction set).
@@ -238,10 +225,6 @@ def _of_amd(kernel: KernelClass, dtype: str) -> Verdict:
     if kernel.tensor_core == "no" and precision in _MFMA_TYPES:
         return Verdict("0", kernel.unit, "fp64" if precision == "fp64" else "fp32", f"{precision} product on vector units")
     return Verdict(None, "unknown", "", "the name does not say" if precision else "the dtype is not known")
-
-
-def _tensor_math(precision: str) -> str:
-    return "tf32" if precision == "fp32" else precision
 
 
 def _on_device(kernel: KernelClass, cc: Capability | None, dtype: str) -> str:
@@ -304,3 +287,35 @@ def _by_device(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdic
         return Verdict("1", _on_device(kernel, cc, dtype), precision, "")
     reason = "TF32 or fp32, the name does not say" if precision == "fp32" else "the name does not say"
     return Verdict(None, "unknown", "", reason)
+
+
+# The element type of the tensors in a list that one kernel joined or updated, from its template arguments.
+_ELEMENT = re.compile(r"\b(?:CatArrayBatchedCopy\w*|\w*(?:Op|Op\w*List\w*|OpScalar\w*|Math)Functor)<([\w:() ]+(?:<[\w:]+>)?)")
+_OPAQUE = re.compile(r"OpaqueType<(\d)u?>$")
+# Of elements that are only moved the name has the width alone.
+_BY_WIDTH = {"1": "bits8", "2": "bits16", "4": "int32", "8": "int64"}
+
+
+@cache
+def element_type(name: str) -> DType | None:
+    """The type of `CatArrayBatchedCopy<float, ...>` and of the functors of `multi_tensor_apply_kernel`; None for other kernels.
+
+    `OpaqueType<2>` stands for any type of two bytes: the type that is returned has that width, and may be another.
+    """
+    found = _ELEMENT.search(normalise(demangle(name)))
+    if found is None:
+        return None
+    opaque = _OPAQUE.search(found[1])
+    return lookup(_BY_WIDTH.get(opaque[1]) if opaque else found[1])
+
+
+def families_text() -> str:
+    """One line a family of kernels: kind, role, unit, Tensor Cores, and a name that the first of its rules matches."""
+    lines, seen = [], set()
+    for rule in rules():
+        kernel = rule.kernel
+        if kernel.family not in seen:
+            seen.add(kernel.family)
+            about = f"{kernel.family:28} {kernel.kind:10} {kernel.role:5} {kernel.unit:8} {kernel.tensor_core:5} {rule.example}"
+            lines.append(about if len(about) <= 120 else about[:117] + "...")
+    return "\n".join([f"{'family':28} {'kind':10} {'role':5} {'unit':8} {'TC':5} example", *lines])

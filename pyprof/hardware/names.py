@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 _ANONYMOUS = "(anonymous namespace)"
 # Longer than any name a compiler writes by far; keeps the C demangler from being fed hostile text.
@@ -66,9 +66,15 @@ class Demangler:
         # A lone surrogate or a NUL cannot be part of a symbol, and C would stop at the NUL.
         if len(name) > _MAX_MANGLED or not name.isascii() or "\0" in name:
             return name
-        if "DF16" not in name:
-            return call(name)
-        return _call_with_half_types(call, name)
+        short = name
+        for half, letter, _, _ in _HALF_TYPES:
+            short = short.replace(half, letter)
+        found = call(short)
+        if found == short:
+            return name
+        for _, _, integer, readable in _HALF_TYPES if short != name else ():
+            found = found.replace(integer, readable)
+        return found
 
     @property
     def notes(self) -> list[str]:
@@ -81,18 +87,6 @@ class Demangler:
 # Half types of kernels for AMD, which demanglers older than those types leave as they are, and the 128-bit integers, likewise
 # types of one letter, that stand in for them: no kernel computes in those.
 _HALF_TYPES = (("DF16b", "o", "unsigned __int128", "__bf16"), ("DF16_", "n", "__int128", "_Float16"))
-
-
-def _call_with_half_types(call: Callable[[str], str], name: str) -> str:
-    text = name
-    for half, letter, _, _ in _HALF_TYPES:
-        text = text.replace(half, letter)
-    found = call(text)
-    if found == text:
-        return name
-    for _, _, integer, readable in _HALF_TYPES:
-        found = found.replace(integer, readable)
-    return found
 
 
 @lru_cache(maxsize=8192)
@@ -204,3 +198,24 @@ def _nested_name(mangled: str) -> str:
         parts.append(mangled[length.end() : length.end() + int(length[0])])
         at = length.end() + int(length[0])
     return "::".join(part for part in parts if part != "_GLOBAL__N_1") or mangled
+
+
+# Patterns are slow to compile, longer than a small capture takes to read. So a name is first checked for the texts that every
+# match contains: most names need no pattern.
+_NO_TEXT = re.compile(r"\\.|\[[^]]*\]|[.^$]")  # what matches other characters than itself, or none
+_GROUP = re.compile(r"\([^()]*\)")
+_OPTIONAL = re.compile(r".(?:[?*]|\{[^}]*\})")
+
+
+def may_match(regex: str, text: str) -> bool:
+    """Whether a regex, of no flags, can match in the text."""
+    return any(part in text for part in _contained(regex))
+
+
+@cache
+def _contained(regex: str) -> tuple[str, ...]:
+    """The longest literal of each alternative of a regex outside its groups; "", which is in every name, where it has none."""
+    text, groups = _NO_TEXT.sub(" ", regex), 1
+    while groups:
+        text, groups = _GROUP.subn(" ", text)
+    return tuple(max(re.split("[ +]+", one), key=len) for one in _OPTIONAL.sub(" ", text).split("|"))

@@ -72,20 +72,13 @@ def active_blocks(sm: SmLimits | None, threads: npt.ArrayLike, registers: npt.Ar
     known = (block > 0) & (regs >= 0) & (shared >= 0)
     warps = _round_up(np.where(known, block, 1), _WARP_THREADS) // _WARP_THREADS
     fit = np.minimum(sm.max_blocks, sm.max_warps // warps)
-    fit = np.minimum(fit, _fit_registers(sm, warps, np.where(known, regs, 0)))
+    # Each warp gets its registers in units, from the register file of the partition that it runs on.
+    per_warp = np.maximum(_round_up(np.where(known, regs, 0) * _WARP_THREADS, _REGISTER_UNIT), _REGISTER_UNIT)
+    too_many = per_warp * _round_up(warps, sm.partitions) > sm.max_registers_per_block
+    fit = np.minimum(fit, np.where(too_many, 0, _REGISTERS // sm.partitions // per_warp * sm.partitions // warps))
     need = _round_up(np.where(known, shared, 0) + sm.shared_reserved_bytes, sm.shared_unit_bytes)
     fit = np.minimum(fit, np.where(need > 0, sm.shared_bytes // np.maximum(need, 1), sm.max_blocks))
     return np.where(known & (fit > 0), fit, np.nan)
-
-
-def _fit_registers(sm: SmLimits, warps: Ints, registers: Ints) -> Ints:
-    """Blocks whose registers fit: each warp gets them in units, from the register file of the partition that it runs on."""
-    import numpy as np
-
-    per_warp = np.maximum(_round_up(registers * _WARP_THREADS, _REGISTER_UNIT), _REGISTER_UNIT)
-    fit = _REGISTERS // sm.partitions // per_warp * sm.partitions // warps
-    too_many = per_warp * _round_up(warps, sm.partitions) > sm.max_registers_per_block
-    return np.where(too_many, 0, fit)
 
 
 def _round_up(values: Ints, unit: int) -> Ints:

@@ -84,7 +84,11 @@ def commands_text() -> str:
 
 
 def _filled(path: Path) -> str:
-    return _PLACEHOLDER.sub(_value, path.read_text(encoding="utf-8"))
+    def value(placeholder: re.Match[str]) -> str:
+        found = attrgetter(placeholder["name"])(import_module(placeholder["module"]))
+        return str(found()) if callable(found) else ", ".join(found)
+
+    return _PLACEHOLDER.sub(value, path.read_text(encoding="utf-8"))
 
 
 def schemas() -> list[str]:
@@ -104,8 +108,3 @@ def schemas_text() -> str:
     import json
 
     return "\n".join(f"    {name:14}  {json.loads(schema_text(name))['title']}" for name in schemas())
-
-
-def _value(placeholder: re.Match[str]) -> str:
-    value = attrgetter(placeholder["name"])(import_module(placeholder["module"]))
-    return str(value()) if callable(value) else ", ".join(value)

@@ -1,4 +1,4 @@
-"""What users call: init, shutdown, pause, resume, instrument, wrap, step. The only file that puts the parts together."""
+"""Functions that users call: init, shutdown, pause, resume, instrument, wrap, step. Puts all parts together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import FunctionType, TracebackType
-from typing import cast
+from typing import Any
 
 from pyprof.errors import ToolError, UsageError
 
@@ -21,14 +21,11 @@ except ImportError as error:
 from pyprof.markers import encode_step
 from pyprof.nvtx.backend import Backend, NvtxBackend, tool_attached
 from pyprof.nvtx.compiling import hide_from_compiler
-from pyprof.nvtx.custom_ops import patch_custom_ops
 from pyprof.nvtx.layers import patch_layers
-from pyprof.nvtx.loaders import patch_loaders
+from pyprof.nvtx.loops import patch_loaders, patch_optimizers
 from pyprof.nvtx.mode import patch_mode
-from pyprof.nvtx.optimizers import patch_optimizers
-from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_ops
+from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_custom_ops, patch_ops
 from pyprof.nvtx.state import STATE, Stats
-from pyprof.nvtx.traceback import Function
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 _MODES = ("auto", "on")
@@ -56,7 +53,7 @@ def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = N
     `mode` replaces none and records ops by a TorchFunctionMode, for programs that check which object a function is: slower, and
     only for this thread and those that start later. A second call changes these settings and instruments nothing twice.
 
-    Returns whether torch is instrumented now. Raises ToolError where torch or the `nvtx` package is missing or cannot be used,
+    Returns whether torch is instrumented now. Raises ToolError if torch or the `nvtx` package is missing or cannot be used,
     since the capture would be empty; UsageError for an unknown mode or method.
     """
     for what, given, known in (("mode", mode, _MODES), ("method", method, _METHODS)):
@@ -149,24 +146,19 @@ def instrument(*, stack: bool = False, backend: Backend | None = None) -> Iterat
                 STATE.on = outer[1]
 
 
-def _wrapping(owner: object, name: str) -> tuple[object, Function]:
-    """The owner's attribute, and the function in it."""
-    raw = inspect.getattr_static(owner, name, None)
-    function = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
-    if not callable(function):
-        where = getattr(owner, "__qualname__", getattr(owner, "__name__", repr(owner)))
-        raise UsageError(f"pyprof.wrap: {where} has no function {name!r}", "pass the module or class, then the function's name")
-    return raw, cast(Function, function)
-
-
 def wrap(owner: object, name: str) -> None:
     """Record calls of a user's function in ranges, with its arguments: `wrap(mymodule, "attention")`.
 
     owner: a module or class; name: its function, method, staticmethod or classmethod. Active while torch is instrumented, until
-    `shutdown`. Wrapping twice changes nothing. Raises UsageError where there is no such function.
+    `shutdown`. Wrapping twice changes nothing. Raises UsageError if there is no such function.
     """
     with _lock:
-        raw, function = _wrapping(owner, name)
+        raw = inspect.getattr_static(owner, name, None)
+        function: Any = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
+        if not callable(function):
+            where = getattr(owner, "__qualname__", getattr(owner, "__name__", repr(owner)))
+            hint = "pass the module or class, then the function's name"
+            raise UsageError(f"pyprof.wrap: {where} has no function {name!r}", hint)
         if is_wrapper(function):
             return
         new = make_wrapper(function, OpName(getattr(owner, "__name__", type(owner).__name__), name))

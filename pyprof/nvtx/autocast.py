@@ -16,26 +16,17 @@ _outside = torch._C._dispatch_tls_is_dispatch_key_excluded
 _CUDA, _CPU = torch._C.DispatchKey.AutocastCUDA, torch._C.DispatchKey.AutocastCPU
 
 
-def _either() -> bool:
-    return not (_outside(_CUDA) and _outside(_CPU))
-
-
-in_autocast: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", _either)
+in_autocast: Callable[[], bool] = getattr(
+    torch._C, "_is_any_autocast_enabled", lambda: not (_outside(_CUDA) and _outside(_CPU))
+)
 """Whether this thread is inside a region of any device."""
 
-
-def _dtype_of(device: str) -> torch.dtype:
-    """The dtype of a device's regions before torch 2.4."""
-    dtype: torch.dtype = torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
-    return dtype
-
-
-_dtype: Callable[[str], torch.dtype] = getattr(torch, "get_autocast_dtype", _dtype_of)
-
-
+_dtype: Callable[[str], torch.dtype] = getattr(  # of a device's regions; torch before 2.4 has a function for each device
+    torch,
+    "get_autocast_dtype",
+    lambda device: torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype(),
+)
 _devices: frozenset[str] = frozenset(getattr(torch._C, "_autocast_supported_devices", list)())
-
-
 _cuda_built: bool = torch.backends.cuda.is_built()  # else no tensor of ours is there, and one question less is asked
 
 

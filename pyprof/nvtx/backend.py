@@ -48,7 +48,7 @@ class NvtxBackend:
 
     sequence: returns the number that each range carries as its payload (int64Value in an export), never in its text: autograd's
     sequence number when the range begins, by which the backward pass of what runs inside is found.
-    Raises ToolError where the `nvtx` package is missing or lacks a part that is used.
+    Raises ToolError if the `nvtx` package is missing or lacks a part that is used.
     """
 
     push: Callable[[object], object]
@@ -71,7 +71,12 @@ class NvtxBackend:
             reason = f"this release of the Python package `nvtx` cannot be used: {error}"
             raise ToolError(reason, "pip install 'nvtx>=0.2.8'") from error
         self.registry = Registry(self)  # one for the process: the tool keeps its texts while another backend is in use
-        self.push = self._plain_push() if sequence is None or not self._has_payload() else self._numbered_push(sequence)
+        if sequence is not None and self._has_payload():
+            self.push = self._numbered_push(sequence)
+            return
+        push, domain = self._push, self._domain  # with ready-made event attributes
+        self.prepare = lambda text: self._new_attributes(self._string(domain, text))  # type: ignore[method-assign]
+        self.push = lambda handle: push(handle, domain)
 
     def _has_payload(self) -> bool:
         """Whether event attributes can carry a number, which the oldest releases cannot."""
@@ -83,12 +88,6 @@ class NvtxBackend:
 
     def _new_attributes(self, message: object) -> Any:
         return self._attributes(*self._leading, message, _COLOR)
-
-    def _plain_push(self) -> Callable[[object], object]:
-        """Push with ready-made event attributes."""
-        push, domain = self._push, self._domain
-        self.prepare = lambda text: self._new_attributes(self._string(domain, text))  # type: ignore[method-assign]
-        return lambda handle: push(handle, domain)
 
     def _numbered_push(self, sequence: Callable[[], int]) -> Callable[[object], object]:
         """Push with a number as payload; each thread has its own event attributes, which the tool copies."""
@@ -138,7 +137,7 @@ class Registry:
         return len(self._handles)
 
     def find(self, text: str, *, reserve: bool = False) -> object:
-        """The handle of a text, or None where it is new and the cap is reached.
+        """The handle of a text, or None if it is new and the cap is reached.
 
         reserve: the text is one of few (an op without its arguments, a layer), for which the same amount is set aside.
         """

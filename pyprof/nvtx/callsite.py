@@ -77,7 +77,7 @@ def add_stack(frame: FrameType | None, outer: object) -> tuple[object, ...]:
 
 
 def find_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost of the user's frames, from `frame` outwards; None where there is none."""
+    """The innermost of the user's frames, from `frame` outwards; None if there is none."""
     get, depth, anchor = library_codes.get, 0, None
     while frame is not None and depth < MAX_DEPTH:
         code = frame.f_code

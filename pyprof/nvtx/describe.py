@@ -97,12 +97,6 @@ def _items(value: list[object] | tuple[object, ...]) -> object:
     return inner if isinstance(value, list) else tuple(inner)
 
 
-def _number(value: complex) -> object:
-    if isinstance(value, int):
-        return int(value) if -_MAX_INT < value < _MAX_INT else UNKNOWN
-    return float(value) if isinstance(value, float) else complex(value)
-
-
 def describe_value(value: object) -> object:
     """One argument as an `OpCall` holds it."""
     if isinstance(value, _Tensor):
@@ -111,8 +105,10 @@ def describe_value(value: object) -> object:
         return value
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return UNKNOWN  # reading it would specialise the program to one size
-    if isinstance(value, (int, float, complex)):
-        return _number(value)
+    if isinstance(value, int):
+        return int(value) if -_MAX_INT < value < _MAX_INT else UNKNOWN
+    if isinstance(value, (float, complex)):
+        return float(value) if isinstance(value, float) else complex(value)
     if isinstance(value, str):
         return value if len(value) <= MAX_STRING else UNKNOWN
     if isinstance(value, (list, tuple)):

@@ -175,7 +175,7 @@ def _open_outermost(module: _Module) -> _Open:
 
 
 def _open(module: _Module, outer: _Open | None) -> _Open | None:
-    """Open a module that is called inside the range of `outer`; None where that fails."""
+    """Open a module that is called inside the range of `outer`; None if that fails."""
     try:
         entry = None if outer is None else outer.paths.find(module)
         if outer is None or entry is None:

@@ -38,15 +38,6 @@ def _written_in_python() -> Iterator[tuple[Function, OpName]]:
                     yield function, OpName("torch" if module == "torch.functional" else module, name)
 
 
-def _table() -> _Table:
-    """Function -> its wrapper, made once."""
-    found: _Table = {}
-    for orig, name in (*((orig, name) for _, _, orig, name in targets()), *_written_in_python()):
-        if orig not in found:
-            found[orig] = make_wrapper(orig, name, depth=2)
-    return found
-
-
 class RangeMode(TorchFunctionMode):  # type: ignore[misc]
     """Opens a range around each op that reaches it."""
 
@@ -98,7 +89,11 @@ def leave(mode: RangeMode) -> None:
 
 def patch_mode(patches: Patches) -> None:
     """Record the ops of this thread, and of threads that start later, by a mode."""
-    mode = RangeMode(_table())
+    table: _Table = {}
+    for target, name in (*((target, name) for _, _, target, name in targets()), *_written_in_python()):
+        if target not in table:
+            table[target] = make_wrapper(target, name, depth=2)
+    mode = RangeMode(table)
     orig: Function = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
     def _bootstrap_inner(self: threading.Thread) -> None:

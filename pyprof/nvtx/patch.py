@@ -2,6 +2,9 @@
 
 For every replaced attribute the previous entry of its owner's own `vars()` is kept (none where it was inherited), so that
 undoing leaves them identical. Knows nothing of what a wrapper does.
+
+Custom ops, of extensions and torch.library, are no functions to be patched: calls of `torch.ops.NAMESPACE.op` are. Ops of
+torch's own namespaces are left alone: torch itself calls them all the time, and users call them by other names.
 """
 
 from __future__ import annotations
@@ -10,15 +13,17 @@ import ctypes
 import gc
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from pyprof.nvtx.compiling import hide_from_compiler
+from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.standin import StandIn
+from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.targets import COLLECTIVES, FUNCTIONAL, NAMESPACES, PYTHON, RENAMED
-from pyprof.nvtx.traceback import Function
+from pyprof.nvtx.traceback import Function, hide
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 _FUNCTIONS: Any = torch._C._VariableFunctionsClass
@@ -33,7 +38,7 @@ def is_wrapper(value: object) -> bool:
 
 
 def find_owner(path: str) -> Any:
-    """The module or class at a dotted path; None where this torch does not have it."""
+    """The module or class at a dotted path; None if this torch does not have it."""
     parts = path.split(".")
     try:
         owner: Any = import_module(parts[0])
@@ -124,18 +129,6 @@ def dress(wrapper: Function, orig: Function, place: tuple[str, str] | None = Non
     vars(wrapper).update(__wrapped__=orig, _torchdynamo_inline=orig, **{_MARK: orig})
 
 
-def _warm_tables() -> None:
-    """Let torch build the tables whose keys are its own functions before these are replaced.
-
-    Functions of torch reach `__torch_function__` as the originals even when patched, so tables of wrappers would never match.
-    """
-    from torch.utils import _device
-
-    torch.jit._builtins._get_builtin_table()
-    _device._device_constructors()
-    torch.overrides.get_default_nowrap_functions()
-
-
 def _arguments(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
@@ -165,24 +158,24 @@ def targets() -> Iterator[tuple[Any, str, Function, OpName]]:
             yield owner, name, orig, OpName(module, name)
 
 
-def _register_jit() -> None:
-    """Make torch.jit.script treat each stand-in as its original builtin."""
-    table: dict[int, str] = torch.jit._builtins._get_builtin_table()
-    for original, known in _stand_ins.items():
-        if original in table:
-            table[id(known)] = table[original]
-
-
 hide_from_compiler(*(part for part in vars(StandIn).values() if isinstance(part, types.FunctionType)))
 
 
 def patch_ops(patches: Patches) -> None:
     """Replace all targets by stand-ins."""
-    _warm_tables()
+    from torch.utils import _device
+
+    # Torch builds the tables whose keys are its own functions before these are replaced: functions of torch reach
+    # `__torch_function__` as the originals even when patched, so tables of wrappers would never match.
+    table: dict[int, str] = torch.jit._builtins._get_builtin_table()
+    _device._device_constructors()
+    torch.overrides.get_default_nowrap_functions()
     found = list(targets())  # all originals are looked up before the first is replaced
     for owner, attribute, orig, name in found:
         patches.replace(owner, attribute, stand_in(orig, name, owner if owner is torch.Tensor else None))
-    _register_jit()
+    for original, known in _stand_ins.items():
+        if original in table:  # torch.jit.script treats the stand-in as its original builtin
+            table[id(known)] = table[original]
 
 
 def patch_collectives(patches: Patches) -> None:
@@ -194,3 +187,45 @@ def patch_collectives(patches: Patches) -> None:
             new = make_wrapper(orig, OpName("torch.distributed", op, _arguments(arguments)))
             dress(new, orig, (group.__module__, f"ProcessGroup.{name}"))
             patches.replace(group, name, new)
+
+
+_OWN = frozenset("aten prim prims profiler inductor c10d _dtensor fsdp higher_order rngprims".split())
+
+# By id of the op, which is kept beside its wrapper so that no other object gets this id; None for an op of torch's own.
+_wrappers: dict[int, tuple[object, Function | None]] = {}
+
+
+def _wrapper(op: torch._ops.OpOverloadPacket | torch._ops.OpOverload, orig: Function) -> Function | None:
+    """The wrapper of an op or of one overload, made at its first call."""
+    known = _wrappers.get(id(op))
+    if known is None:
+        qualified = getattr(op, "_qualified_op_name", "") or op.name()
+        namespace, _, name = qualified.partition("::")
+        name = OpName(f"torch.ops.{namespace}", name.partition(".")[0])
+        wrapper = None if namespace in _OWN else make_wrapper(partial(orig, op), name, depth=2)
+        known = _wrappers[id(op)] = (op, wrapper)
+    return known[1]
+
+
+def _make_call(orig: Function) -> Function:
+    state: State = STATE
+
+    def __call__(self: object, /, *args: object, **kwargs: object) -> object:
+        try:
+            wrapper = _wrapper(self, orig) if state.on else None
+            return orig(self, *args, **kwargs) if wrapper is None else wrapper(*args, **kwargs)
+        except BaseException as error:
+            hide(error, 1)
+            raise
+
+    pass_through_compiler(__call__)
+    return __call__
+
+
+def patch_custom_ops(patches: Patches) -> None:
+    """Replace the call of ops and of overloads."""
+    for cls in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
+        patches.wrap(cls, "__call__", _make_call(cls.__call__))
+
+
+hide_from_compiler(_wrapper)

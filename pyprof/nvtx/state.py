@@ -124,7 +124,11 @@ class State:
             self.last_error = f"{where}: {type(error).__name__}: {error}"
             first, self._warned = not self._warned, True
         if first:
-            _warn(f"pyprof could not describe a call of {self.last_error} (shown once; the program is not affected)")
+            text = f"pyprof could not describe a call of {self.last_error} (shown once; the program is not affected)"
+            try:  # a program that turns warnings into errors must not fail because of us
+                warnings.warn(text, RuntimeWarning, stacklevel=3)
+            except RuntimeWarning:
+                print(f"pyprof: {text}", file=sys.stderr)
 
     def reset_counts(self) -> None:
         """Start counting from zero."""
@@ -139,14 +143,6 @@ class State:
         registry = self.registry
         texts, capped = (len(registry), registry.capped) if registry is not None else (0, 0)
         return Stats(texts, capped, self.errors, self.last_error)
-
-
-def _warn(text: str) -> None:
-    """Warn without ever raising: a program that turns warnings into errors must not fail because of us."""
-    try:
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
-    except RuntimeWarning:
-        print(f"pyprof: {text}", file=sys.stderr)
 
 
 STATE = State()

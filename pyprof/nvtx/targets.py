@@ -1,4 +1,4 @@
-"""What is patched: a line for each namespace, and for each op that is recorded under another name. Data only; no torch here.
+"""Functions to patch: a line for each namespace, and for each op that is recorded under another name. Data only; no torch here.
 
 Only functions written in C are replaced, and the few Python methods in `PYTHON`, which call C functions by references of their
 own. Functions written in Python, such as torch.nn.functional.relu, keep their identity, on which much of torch relies; they are

@@ -96,7 +96,7 @@ def _describe_guarded(name: OpName, args: tuple[object, ...], kwargs: dict[str, 
 
 
 def slow_entry(name: OpName, key: object, cache: _Cache, call: _Call, frame: FrameType) -> _Entry:
-    """Range and runner of a call that is new. key: what to remember it by; None where it cannot be remembered."""
+    """Range and runner of a call that is new. key: what to remember it by; None if it cannot be remembered."""
     args, kwargs = call
     run, since = runner(frame), STATE.forgotten
     try:
@@ -114,7 +114,7 @@ def slow_entry(name: OpName, key: object, cache: _Cache, call: _Call, frame: Fra
 
 
 def guarded_key(caller: FrameType, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    """`call_key` where a TorchFunctionMode would see each access to a shape; None where torch.jit.trace would record it."""
+    """`call_key` where a TorchFunctionMode would see each access to a shape; None if torch.jit.trace would record it."""
     if _tracing() is not None:
         return None
     with _no_modes():
@@ -122,7 +122,7 @@ def guarded_key(caller: FrameType, args: tuple[object, ...], kwargs: dict[str, o
 
 
 def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
-    """What distinguishes this call from others: the place of the call, the user's line, `add_key` of the arguments, and the
+    """Key that tells this call from others: the place of the call, the user's line, `add_key` of the arguments, and the
     autocast region around it.
 
     Nested tuples, since making them is faster than growing lists. Raises what `add_key` raises.

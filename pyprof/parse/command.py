@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from pyprof.errors import UsageError
+from pyprof.messages import tell
 from pyprof.parse.records.locations import File, Remote, fetched, locate
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import SHOWN, add_graphs, add_kinds, choose_kinds, kind_codes
 from pyprof.tables.files import check_output, is_direct, whole_file, whole_text_file
-from pyprof.visible import tell
 
 _FORMATS = (".dict", ".jsonl", ".parquet")
 

@@ -14,6 +14,7 @@ import numpy as np
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
+from pyprof.messages import tell
 from pyprof.parse.records.records import concatenate
 from pyprof.parse.records.selection import (
     add_graphs,
@@ -40,7 +41,6 @@ from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame, frame_around
 from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Source, choose
-from pyprof.visible import tell
 
 _TORCH_ALONE = {header.key for header in TORCH_COLUMNS} - {header.key for header in SUMS}  # columns that only torch's table has
 

@@ -19,9 +19,10 @@ from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu
-from pyprof.hardware.gpus import Recorded, find
+from pyprof.hardware.gpus import find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
+from pyprof.messages import stage
 from pyprof.opcall import OpCall
 from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import PHASES, MarkedStep, Records, Stack
@@ -30,7 +31,6 @@ from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer, pairs_all
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, limits, roofline, terms
-from pyprof.progress import stage
 from pyprof.tables.table import PART_ROWS, Fractions, Texts, texts
 
 _T = TypeVar("_T")
@@ -152,8 +152,8 @@ class Frame:
             return [(self.given, [])] * max(len(self.records.gpus), 1)
         found = []
         for info in self.records.gpus:
-            numbers = {key: value for key in Recorded._fields[1:] if (value := getattr(info, key)) > 0}
-            found.append(find(info.name, Recorded(info.cc, **numbers)))
+            numbers = {key: value for key in RecordedGpu._fields[1:] if (value := getattr(info, key)) > 0}
+            found.append(find(info.name, RecordedGpu(info.cc, **numbers)))
         return found
 
     @cached_property

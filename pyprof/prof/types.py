@@ -14,7 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Ints
 from pyprof.dtypes import DTYPES, lookup
-from pyprof.hardware.elements import element_type
+from pyprof.hardware.kernels import element_type
 from pyprof.opcall import CONVERSIONS, UNKNOWN, OpCall, TensorSpec
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind

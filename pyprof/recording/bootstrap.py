@@ -31,7 +31,7 @@ _Recorder = tuple[Callable[[int], None], Callable[[str], None], Callable[[], Non
 def start(folder: str) -> None:
     """Record once torch is imported. folder: holds config.json, and takes the report of each process."""
     config = json.loads((Path(folder) / "config.json").read_text())
-    sys.meta_path.insert(0, _Watch(lambda: Session(Path(folder), config).begin()))
+    sys.meta_path.insert(0, _Watch(lambda: ProcessRecording(Path(folder), config).begin()))
 
 
 class _Watch:
@@ -65,7 +65,7 @@ class _Watch:
         loader.exec_module = exec_module
 
 
-class Session:
+class ProcessRecording:
     """The recording of one process."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Session:
         self._clock: StepClock | None = None
         self._end: Callable[[], None] = lambda: None
         self._longer: Callable[[], float] = lambda: 0.0  # seconds that recorded steps took more than others
-        self._what: Callable[[], str] = lambda: ""  # what was recorded, where that is to be said
+        self._what: Callable[[], str] = lambda: ""  # a note on what was recorded
         self._traces: list[str] = []
         self._ended = False
         self.notes: list[str] = []
@@ -130,7 +130,7 @@ class Session:
         self._report()
 
     def _safe(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The same function, which notes an error instead of raising it into the program."""
+        """Wrap a function so that it notes an error instead of raising it into the program."""
 
         def call(*args: object) -> None:
             try:
@@ -161,8 +161,7 @@ class Session:
         self._report()
 
     def _begin_torch(self) -> None:
-        from pyprof.recording.bounds import Bounds
-        from pyprof.recording.growth import Growth
+        from pyprof.recording.limits import Bounds, Growth
         from pyprof.recording.steps import StepClock
 
         # Counters change how a program runs, so nothing is chosen by its time.
@@ -183,12 +182,11 @@ class Session:
         growth.start()
 
     def _chosen(self, steps: Steps) -> _Recorder:
-        """Those steps, or everything where none are given."""
-        from pyprof.recording.automatic import GAVE_WAY
-        from pyprof.recording.bounds import Pace
-        from pyprof.recording.torchprof import Capture, Chosen
+        """Record these steps, or everything without steps."""
+        from pyprof.recording.limits import GAVE_WAY, Pace
+        from pyprof.recording.torchprof import Capture, ChosenSteps
 
-        plan, metrics = Chosen(steps) if steps else None, self._config["metrics"]
+        plan, metrics = ChosenSteps(steps) if steps else None, self._config["metrics"]
         capture = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written, metrics=metrics)
         capture.on_failure, capture.begins_in_step = self._note, self._steps is not None
         capture.__enter__()
@@ -211,15 +209,15 @@ class Session:
         def end() -> None:
             capture.__exit__(None, None, None)
             if capture.gave_way:
-                self.notes.append(f"recorded is only what ran {GAVE_WAY}")
+                self.notes.append(f"recorded only what ran {GAVE_WAY}")
 
         return begins, stop, end, capture.recording
 
     def _automatic(self) -> _Recorder:
-        """The first steps after warm-up, or everything where there are none."""
+        """Record the first steps after warm-up, or everything where the program makes no steps."""
         import torch
 
-        from pyprof.recording.automatic import Automatic
+        from pyprof.recording.limits import Automatic
 
         automatic = Automatic(self._claim(), self._written, self._note)
         self._what = lambda: automatic.note
@@ -245,15 +243,15 @@ class Session:
         import torch
 
         from pyprof.nvtx import api
-        from pyprof.recording.automatic import STEPS, WARM
+        from pyprof.recording.limits import STEPS, WARM
         from pyprof.recording.profile import Recorder
-        from pyprof.recording.steps import StepClock, Window
+        from pyprof.recording.steps import StepClock, StepWindow
 
         recorder = Recorder(defer=True)
         api.init(mode="on")
         api.pause()
         api.held_back = True
-        window = Window(self._steps or ((0, sys.maxsize),), recorder.enter, recorder.leave)
+        window = StepWindow(self._steps or ((0, sys.maxsize),), recorder.enter, recorder.leave)
 
         def begins(number: int) -> None:
             window.begins(number)
@@ -278,7 +276,7 @@ class Session:
 
 
 def _at_first_compile(begins: Callable[..., None], ends: Callable[..., None]) -> None:
-    """Have these called when torch.compile begins and ends to compile, from its first use on: importing it takes seconds."""
+    """Call these when torch.compile begins and ends compiling, from its first use on, since importing it takes seconds."""
     import torch
 
     from pyprof.nvtx.patch import Patches

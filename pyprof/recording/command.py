@@ -23,15 +23,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyprof.errors import EmptyCapture, PyprofError, ToolError, UsageError
-from pyprof.recording.bounds import Bounds, ns_per_byte
+from pyprof.messages import tell
+from pyprof.recording.limits import Bounds, ns_per_byte
 from pyprof.recording.metrics import measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
 from pyprof.recording.results import record_name
-from pyprof.recording.run import INDUCTOR, Plan, Recording, choose_tool, record
+from pyprof.recording.run import INDUCTOR, Recording, RunPlan, choose_tool, record
 from pyprof.recording.steps import Steps, parse_steps
 from pyprof.recording.tools import job_rank
 from pyprof.tables.files import terminated_by_exception
-from pyprof.visible import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "stop recording when the trace is expected to become larger than N GB; 0: never (default %(default)s)"
     parser.add_argument("--limit", metavar="N", type=float, default=2.0, help=text)
     text = (
-        "stop recording when it is expected to cost more than N minutes beyond the program's own time, as far as that can be "
-        "known: to write and read the trace and, by torch.profiler, what recorded steps take more than others; "
-        "0: never (default %(default)s)"
+        "stop recording when it is expected to cost more than N minutes beyond the program's own time: to write and read the "
+        "trace and, with torch.profiler, what recorded steps take longer than others; 0: never (default %(default)s)"
     )
     parser.add_argument("--limit-time", metavar="N", type=float, default=5.0, help=text)
     text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     tool = choose_tool(_tool(options.tool, metrics), len(steps or [0]))
     with terminated_by_exception():
         suffix = f".rank{rank}" if rank else ""
-        plan = Plan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics)
+        plan = RunPlan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics)
         if rank in ("", "0"):
             _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
         recording = record(plan)
@@ -88,7 +87,12 @@ def run(options: argparse.Namespace) -> int:
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
             if rank in ("", "0"):
-                _summarise(recording)
+                from pyprof.report.summary.command import show, summary_of
+
+                window = None if recording.window is None else "{}:{}".format(*recording.window)
+                steps_shown = argparse.Namespace(step=window, range=None, time=None)
+                print(file=sys.stderr)
+                show([summary_of(str(one), None, steps_shown) for one in recording.captures], human=True, stream=sys.stderr)
         except PyprofError as error:
             if not recording.code:
                 raise
@@ -109,7 +113,7 @@ def _bounds(options: argparse.Namespace) -> Bounds:
 
 
 def _tool(wanted: str, metrics: Sequence[str]) -> str:
-    """The tool that records: counters come from torch.profiler. Raises ToolError where the torch of this Python has none."""
+    """The tool that records: counters come from torch.profiler. Raises ToolError if the torch of this Python has none."""
     if not metrics:
         return wanted
     if wanted == "nsys":
@@ -127,7 +131,7 @@ def _say(text: str) -> None:
 
 
 def _progress(text: str) -> None:
-    """What takes its time now, for a person who waits."""
+    """Tell a person who waits what takes time now."""
     if sys.stderr.isatty():
         _say(f"{text} ...")
 
@@ -150,16 +154,6 @@ def _command(options: argparse.Namespace) -> tuple[list[str], str]:
     if shutil.which(words[0]) is None:
         raise UsageError(f"{words[0]}: no such program", hint)
     return words, program_name(words)
-
-
-def _summarise(recording: Recording) -> None:
-    """Print the summary of what was recorded, of several captures in a column each."""
-    from pyprof.report.summary.command import show, summary_of
-
-    window = None if recording.window is None else "{}:{}".format(*recording.window)
-    options = argparse.Namespace(step=window, range=None, time=None)
-    print(file=sys.stderr)
-    show([summary_of(str(capture), None, options) for capture in recording.captures], human=True, stream=sys.stderr)
 
 
 def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
@@ -211,18 +205,18 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
             first, end = recording.window
             records = records.select((records["step"] >= first) & (records["step"] < end))
         if top:
-            from pyprof.recording.top import print_top
+            from pyprof.recording.limits import print_top
 
             print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
-    _say(f"every row: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
-    _say(f"the summary below: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
+    _say(f"all kernels: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
+    _say(f"this summary again: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
     if on_gpu and len(names) > 1 and ".rank" in names[0]:
         _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
 
 
 def _cause(recording: Recording) -> str:
-    """Why a program that imported torch has left nothing."""
+    """Why a program that imported torch left no capture."""
     if recording.cut and recording.code > 128:
         number = recording.code - 128
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

@@ -25,7 +25,7 @@ _open: dict[int, bool] = {}  # ranges by record_function that began while we rec
 
 
 def next_kind() -> bool | None:
-    """Whether the next recording may record all threads; None where none may begin, since ranges of both kinds are open."""
+    """Whether the next recording may record all threads; None if none may begin, since ranges of both kinds are open."""
     kinds = set(_open.values())
     return None if len(kinds) == 2 else True not in kinds
 
@@ -41,7 +41,7 @@ class Exclusive:
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """What begins in here belongs to the recording that is watched over."""
+        """Recordings that begin inside this `with` belong to the watched one."""
         self._ours += 1
         try:
             yield

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 
 from pyprof.errors import InputError, ToolError, UsageError, unusable
+from pyprof.messages import tell
 from pyprof.recording.results import Staging
 from pyprof.recording.run import INDUCTOR
 from pyprof.recording.tools import environment_with_pyprof
-from pyprof.visible import tell
 
 _WARM_UP = 3
 
@@ -24,8 +24,8 @@ _WARM_UP = 3
 def record_module(path: Path, name: str | None = None, times: int = 10) -> Path:
     """Run the module and record `times` calls; returns the trace, NAME.json.gz or by default named after the module.
 
-    A file of that name stays, and the trace is then called NAME.2.json.gz. Raises InputError where the file is missing or the
-    trace cannot be written, ToolError where the module does not run.
+    A file of that name stays, and the trace is then called NAME.2.json.gz. Raises InputError if the file is missing or the
+    trace cannot be written, ToolError if the module does not run.
     """
     if not path.is_file():
         raise InputError(
@@ -45,7 +45,7 @@ def record_module(path: Path, name: str | None = None, times: int = 10) -> Path:
 def load_module(path: Path) -> ModuleType:
     """Import a generated module or kernel file, which compiles its kernels; its own benchmark is not run.
 
-    Raises ToolError where torch is missing, InputError where the file cannot be imported.
+    Raises ToolError if torch is missing, InputError if the file cannot be imported.
     """
     try:
         import torch  # noqa: F401
@@ -67,7 +67,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def own_inputs(module: ModuleType) -> Callable[[], object]:
-    """A function that runs the module once on random inputs of its own. Raises UsageError where it has no such harness."""
+    """A function that runs the module once on random inputs of its own. Raises UsageError if it has no such harness."""
     call, get_args = getattr(module, "call", None), getattr(module, "get_args", None)
     if callable(call) and callable(get_args):
         inputs = list(get_args())

@@ -17,15 +17,6 @@ MARK = "PYPROF_NSYS_START"  # variable of all that nsys starts but the program: 
 _IGNORED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
-def _become(program: list[str]) -> None:
-    """Only returns by an exit code: 127 where there is no such program, 126 where it cannot be run."""
-    try:
-        os.execvp(program[0], program)
-    except OSError as error:
-        print(f"pyprof: {program[0]} cannot be run: {error.strerror}", file=sys.stderr, flush=True)
-        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
-
-
 def _write(folder: str, name: str, number: int) -> None:
     """A file that is there whole or not at all."""
     part = os.path.join(folder, f"{name}.part")
@@ -53,7 +44,11 @@ def main() -> int:
     warnings.simplefilter("ignore", DeprecationWarning)
     child = os.fork()
     if child == 0:
-        _become(program)
+        try:
+            os.execvp(program[0], program)
+        except OSError as error:
+            print(f"pyprof: {program[0]} cannot be run: {error.strerror}", file=sys.stderr, flush=True)
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
     for name in _IGNORED:  # sent to the program's process group, and meant for the program
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     _write(folder, "pid", child)

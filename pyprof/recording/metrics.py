@@ -26,7 +26,7 @@ class Measuring(NamedTuple):
 def measuring(metrics: Sequence[str], per_kernel: bool) -> Measuring:
     """How this torch counts metrics, by their names in Nsight Compute: each launch, or else the recording as a whole.
 
-    Raises ToolError where it can neither count nor sample them.
+    Raises ToolError if it can neither count nor sample them.
     """
     import torch
 

@@ -24,7 +24,7 @@ Names = dict[str, list[tuple[int, str]]]
 
 
 def names_of_modules(profiler: torch.profiler.profile) -> Names:
-    """The names of the modules that were called while recording, as far as they are still alive; none without Python frames."""
+    """Names of the modules called while recording that are still alive; none without Python frames."""
     import torch
 
     address: dict[str, set[tuple[int, str]]] = {}

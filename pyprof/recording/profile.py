@@ -13,8 +13,8 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
-from pyprof.recording.steps import StepClock, Window
-from pyprof.visible import tell
+from pyprof.messages import tell
+from pyprof.recording.steps import StepClock, StepWindow
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +88,7 @@ class profile:
     steps: (A, B) records steps A to B - 1, counted from 0 by `optimizer.step()` or, where the program calls it, by
     `pyprof.step()`; None records all of the `with`. shapes: emit_nvtx records the shapes of backward ops as well.
     Outside the chosen steps the cost is negligible. Without CUDA emit_nvtx cannot be used, which one line on standard error
-    reports. Raises UsageError where A is not before B.
+    reports. Raises UsageError if A is not before B.
     """
 
     def __init__(self, steps: tuple[int, int] | None = None, *, shapes: bool = True) -> None:
@@ -108,7 +108,7 @@ class profile:
             self._outer.callback(self._recorder.leave)
             self._enter()
             return self
-        window = Window((self._steps,), self._enter, self._recorder.leave)
+        window = StepWindow((self._steps,), self._enter, self._recorder.leave)
         clock = StepClock(window.begins, mark=True)
         self._outer.callback(window.close)
         self._outer.callback(clock.stop)

@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from glob import escape
 from itertools import count
 from pathlib import Path
@@ -37,7 +36,7 @@ class Staging:
     folder: where to write files whose names begin with that of `name`. ranked: this is one process of a distributed job, and
     each has a Staging; they agree on a number since each chooses it before the job runs. What a killed run left of the same
     output is removed first: a run that is under way holds a lock in its folder.
-    Raises UsageError where `name` names no file, InputError where its folder cannot be written to.
+    Raises UsageError if `name` names no file, InputError if its folder cannot be written to.
     """
 
     def __init__(self, name: Path, ranked: bool = False) -> None:
@@ -48,7 +47,11 @@ class Staging:
         try:
             for left in name.parent.glob(f"{escape(self._prefix)}*"):
                 _remove_leftover(left)
-            self._number = self._new_number() if ranked else 1
+            self._number = 1
+            if ranked:  # a number under which no rank has files
+                pattern = re.compile(re.escape(name.name) + r"(?:\.(\d{1,9}))?\.rank\d+(?:\.|$)")
+                found = map(pattern.match, os.listdir(name.parent))
+                self._number = 1 + max((int(match[1] or 1) for match in found if match is not None), default=0)
             self._root, self._lock = self._make()
         except OSError as error:
             raise _cannot_write(name.parent, error) from error
@@ -67,25 +70,30 @@ class Staging:
         relative to the current folder if inside.
 
         The first number is taken under which neither the files nor other captures and records of them exist: NAME, NAME.2, ...
-        Raises InputError where they cannot be moved; they stay in `folder` then, and no later run removes them.
+        Raises InputError if they cannot be moved; they stay in `folder` then, and no later run removes them.
         """
         name, made = self._name, sorted(path for path in self.folder.iterdir() if path.name.startswith(self._name.name))
         try:
             for number in count(self._number):
                 numbered = name.name if number == 1 else f"{name.name}.{number}"
                 moves = {path: name.with_name(numbered + path.name.removeprefix(name.name)) for path in made}
-                if not any(os.path.lexists(place) for target in moves.values() for place in _places(target)) and _move(moves):
-                    return partial(_moved, self.folder / name.name, name.with_name(numbered))
+                records = [record_name(target) for target in moves.values()]
+                others = [one.with_suffix(ending) for one in records for ending in _CAPTURES]
+                if not any(map(os.path.lexists, [*moves.values(), *records, *others])) and _move(moves):
+                    break
         except OSError as error:
-            self._abandon()
+            if self._lock is not None:  # without its lock nobody takes the folder for a leftover
+                (self._root / "lock").unlink(missing_ok=True)
+                self._lock.close()
+                self._lock = None
             raise _cannot_write(name.parent, error, f"what was recorded is in {self.folder}") from error
-        raise AssertionError("numbers do not end")
+        before, after = str(self.folder / name.name), name.with_name(numbered)
 
-    def _new_number(self) -> int:
-        """A number under which no rank has files."""
-        ranked = re.compile(re.escape(self._name.name) + r"(?:\.(\d{1,9}))?\.rank\d+(?:\.|$)")
-        found = map(ranked.match, os.listdir(self._name.parent))
-        return 1 + max((int(match[1] or 1) for match in found if match is not None), default=0)
+        def moved(path: Path) -> Path:
+            found, here = Path(f"{after}{str(path).removeprefix(before)}"), Path.cwd()
+            return found.relative_to(here) if found.is_relative_to(here) else found
+
+        return moved
 
     def _make(self) -> tuple[Path, BinaryIO | None]:
         """The folder and its open lock file; a new one where another run removed it as a leftover before it was locked."""
@@ -102,26 +110,13 @@ class Staging:
                 shutil.rmtree(root, ignore_errors=True)
                 raise
 
-    def _abandon(self) -> None:
-        """Leave the folder where it is: without a lock, nobody takes it for a leftover."""
-        if self._lock is not None:
-            (self._root / "lock").unlink(missing_ok=True)
-            self._lock.close()
-            self._lock = None
-
-
-def _moved(before: Path, after: Path, path: Path) -> Path:
-    """The path of a file whose name began with `before` and now begins with `after`."""
-    found, here = Path(f"{after}{str(path).removeprefix(str(before))}"), Path.cwd()
-    return found.relative_to(here) if found.is_relative_to(here) else found
-
 
 def _cannot_write(folder: Path, error: OSError, hint: str = "choose another place with -o") -> InputError:
     return InputError(f"{folder}: cannot be written to: {error.strerror or error}", hint)
 
 
 def _take(lock: BinaryIO, without_locks: bool) -> bool:
-    """Lock an open file, and whether that worked. without_locks: the answer where the file system has no locks."""
+    """Lock an open file; returns whether that worked. without_locks: the answer on a file system without locks."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -138,12 +133,6 @@ def _remove_leftover(folder: Path) -> None:
     with suppress(OSError), (folder / "lock").open("r+b") as lock:
         if _take(lock, without_locks=False):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _places(target: Path) -> list[Path]:
-    """A file and what stands beside it under the same name: other captures, records."""
-    records = record_name(target)
-    return [target, records, *(records.with_suffix(ending) for ending in _CAPTURES)]
 
 
 def _move(moves: dict[Path, Path]) -> bool:

@@ -22,12 +22,10 @@ from typing import IO, Any
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import inject, launch
-from pyprof.recording.bounds import Bounds
-from pyprof.recording.nsys import STARTS, imported, raw_of
-from pyprof.recording.processes import end_marked, is_running
+from pyprof.recording.limits import Bounds
+from pyprof.recording.nsys import STARTS, Stopper, end_marked, imported, is_running, raw_of
 from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
-from pyprof.recording.stopper import Stopper
 from pyprof.recording.tools import ask, cuda_devices
 
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -42,8 +40,8 @@ INDUCTOR = {
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to run and how.
+class RunPlan:
+    """A program to run, and how.
 
     command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
     those to record, () for everything, None for the first after warm-up; bounds: beyond which it is stopped; rank:
@@ -64,7 +62,7 @@ class Plan:
 
 @dataclass
 class Recording:
-    """What a run left.
+    """The results of a run.
 
     code: the program's exit code as a shell gives it; unexported: reports that nsys could not export, raw recordings of which
     it made no report; notes: lines for the user; processes: how many were recorded; steps: the most training steps that one of
@@ -84,7 +82,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class _Launched:
-    """What launch.py has written to its folder until now: process ids, None where there is none yet."""
+    """Process ids that launch.py has written to its folder so far, None until then."""
 
     folder: Path
 
@@ -100,7 +98,7 @@ def choose_tool(wanted: str, windows: int = 1) -> str:
     """The tool for `--tool WANTED`. auto: nsys where both it and a GPU are present; without a GPU torch.profiler records more,
     the backward pass too.
 
-    windows: of steps, of which nsys records one. Raises ToolError where nsys is missing, UsageError where it is given several.
+    windows: how many windows of steps; nsys records one. Raises ToolError without nsys, UsageError if it is given several.
     """
     if wanted == "auto":
         return "nsys" if windows == 1 and find_nsys() and cuda_devices() else "torch"
@@ -111,8 +109,8 @@ def choose_tool(wanted: str, windows: int = 1) -> str:
     return wanted
 
 
-def record(plan: Plan) -> Recording:
-    """Run the program and wait for it. Raises ToolError where the tool fails, InputError where the files cannot be written.
+def record(plan: RunPlan) -> Recording:
+    """Run the program and wait for it. Raises ToolError if the tool fails, InputError if the files cannot be written.
 
     The files of earlier runs stay: where there are some, the new ones are called NAME.2, NAME.3, ...
     """
@@ -158,8 +156,8 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**added, "PYTHONPATH": os.pathsep.join(filter(None, [os.path.dirname(os.path.abspath(inject.__file__)), before]))}
 
 
-def _inductor(plan: Plan) -> dict[str, str]:
-    """Those of the variables that make compiled kernels known which the user has not set."""
+def _inductor(plan: RunPlan) -> dict[str, str]:
+    """Variables that make compiled kernels known, unless the user has set them."""
     return {name: value for name, value in INDUCTOR.items() if plan.inductor and name not in os.environ}
 
 
@@ -174,7 +172,7 @@ def _collect(recording: Recording, folder: Path) -> None:
         recording.captures += filter(Path.is_file, map(Path, found["traces"]))
 
 
-def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) -> Recording:
+def _under_nsys(plan: RunPlan, folder: Path, written: Path, capture_range: bool) -> Recording:
     nsys = find_nsys() or "nsys"
     command = [nsys, "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
     if capture_range:
@@ -278,7 +276,7 @@ def _call(
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int:
-    """As a shell gives it: 128 and the signal where one ended the process."""
+    """The exit code as a shell shows it: 128 plus the signal that ended the process."""
     code = process.returncode
     return 128 - code if code < 0 else code
 

@@ -46,7 +46,7 @@ def parse_steps(text: str) -> Steps:
     return tuple(found)
 
 
-class Window:
+class StepWindow:
     """For each (A, B), in order, calls `enter` once when step A begins and `leave` once when step B - 1 has ended.
 
     A step that is counted again is not recorded again.
@@ -106,7 +106,7 @@ class StepClock:
 
         from pyprof.nvtx import api
         from pyprof.nvtx.compiling import hide_from_compiler
-        from pyprof.nvtx.optimizers import wrap_classes
+        from pyprof.nvtx.loops import wrap_classes
         from pyprof.nvtx.patch import Patches
 
         hide_from_compiler(self._stepped, self._returned)

@@ -14,19 +14,19 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyprof.errors import ToolError, UsageError, unusable
+from pyprof.messages import tell, visible
 from pyprof.recording.exclusive import Exclusive, next_kind
 from pyprof.recording.metrics import measuring
 from pyprof.recording.modules import Names, add_names, names_of_modules
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import environment_with_pyprof, job_rank
-from pyprof.visible import tell, visible
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class Schedule:
             )
 
     def action(self, step: int) -> str:
-        """What torch.profiler does in a step, counted from 0: the name of a torch.profiler.ProfilerAction."""
+        """Name of the torch.profiler.ProfilerAction in a step, counted from 0."""
         length = self.wait + self.warmup + self.active
         cycle, at = divmod(step - self.skip, length)
         if step < self.skip or at < self.wait or (self.repeat and cycle >= self.repeat):
@@ -72,7 +72,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenSteps:
     """In each window (A, B) the steps from A to B - 1 are recorded; the one before A is traced and not kept."""
 
     windows: Steps
@@ -126,7 +126,7 @@ class Capture:
         self,
         path: str | os.PathLike[str],
         *,
-        schedule: Schedule | Chosen | None = None,
+        schedule: Schedule | ChosenSteps | None = None,
         shapes: bool = True,
         stacks: bool = True,
         table: int = 10,
@@ -206,7 +206,7 @@ class Capture:
                 profiler.__exit__(*error)
 
     def step(self) -> None:
-        """The end of a step: the schedule moves on, and a cycle that is complete is written."""
+        """End a step: advance the schedule; write the trace when a cycle is complete."""
         self.steps += 1
         if self.profiler is not None:
             if self.schedule is not None and self.schedule.action(self.steps - 1) in ("NONE", "RECORD_AND_SAVE"):  # begins anew
@@ -249,8 +249,12 @@ class Capture:
         part = plain.with_name(f"{plain.name}.gz") if path.name.endswith(".gz") else plain
         try:
             profiler.export_chrome_trace(str(plain))
-            _check_written(plain)
-            add_names(plain, self._names(profiler))
+            if not plain.exists() or not plain.stat().st_size:  # on a full disk torch logs an error and goes on
+                raise OSError(f"torch.profiler could not write to {plain.parent}; is the disk full?")
+            names: Names = {}
+            with suppress(Exception):  # torch may take its event tree away: then the trace has the names of classes
+                names = names_of_modules(profiler) if self._stacks else {}
+            add_names(plain, names)
             if part != plain:
                 with plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as stream:
                     shutil.copyfileobj(source, stream, 1 << 20)
@@ -258,12 +262,6 @@ class Capture:
         finally:
             for left in (part, plain, plain.with_name(f"{plain.name}.tmp")):  # the last is torch's own, on a full disk
                 left.unlink(missing_ok=True)
-
-    def _names(self, profiler: torch.profiler.profile) -> Names:
-        try:
-            return names_of_modules(profiler) if self._stacks else {}
-        except Exception:  # torch may take its event tree away: then the trace has the names of classes
-            return {}
 
 
 class Tables:
@@ -278,7 +276,7 @@ class Tables:
         if not self._count:
             return
         table = trace.with_name(trace.name.removesuffix(".gz").removesuffix(".json") + ".txt")
-        command = [sys.executable, "-m", "pyprof.recording.top", str(trace), str(table), str(self._count)]
+        command = [sys.executable, "-m", "pyprof.recording.limits", str(trace), str(table), str(self._count)]
         none = subprocess.DEVNULL
         try:
             process = subprocess.Popen(command, env=environment_with_pyprof(), stdin=none, stdout=none, stderr=none)
@@ -300,12 +298,6 @@ schedule, capture = Schedule, Capture  # as users call them
 
 def _warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-
-def _check_written(trace: Path) -> None:
-    """Raise OSError for a trace that is missing or empty: on a full disk torch logs an error and goes on."""
-    if not trace.exists() or not trace.stat().st_size:
-        raise OSError(f"torch.profiler could not write to {trace.parent}; is the disk full?")
 
 
 @contextmanager

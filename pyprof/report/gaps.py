@@ -28,6 +28,7 @@ from pyprof.arrays.intervals import depth, quantiles, spans, summed, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace
+from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, first_ns, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import HEADERS, RecordTable
@@ -39,7 +40,6 @@ from pyprof.report.time.streams import DeviceLines, LineGaps
 from pyprof.tables.output import on_terminal, write
 from pyprof.tables.screen import Cells, add_tables, joined, require_table, selected
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, LazyTable, Table, Texts, Values, coded
-from pyprof.visible import tell
 
 SCHEMA = 2
 _SCREEN = 10  # rows of steps, ops and gaps on the screen

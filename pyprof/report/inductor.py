@@ -30,6 +30,7 @@ from pyprof.arrays.intervals import summed, union
 from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
+from pyprof.messages import tell
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import add_graphs, add_window, in_window
 from pyprof.parse.sources.trace import ActivityKind
@@ -41,10 +42,9 @@ from pyprof.report.compiled.module import CompiledModule, find_modules, read_mod
 from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, Table, Values
-from pyprof.visible import tell
 
 if TYPE_CHECKING:
-    from pyprof.timers.generated import Result
+    from pyprof.timers.generated import KernelResult
 
 _NO_AMOUNT = 1 << 53  # bytes or operations
 
@@ -298,9 +298,9 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
     return 0
 
 
-def bench_table(results: Sequence[Result]) -> Table:
-    """One row per kernel that was timed alone."""
-    from pyprof.timers.generated import Result
+def bench_table(results: Sequence[KernelResult]) -> Table:
+    """One row for each kernel that was timed alone."""
+    from pyprof.timers.generated import KernelResult
 
     def values(name: str, digits: int | None) -> Values:
         found = [getattr(result, name) for result in results]
@@ -308,7 +308,7 @@ def bench_table(results: Sequence[Result]) -> Table:
             return listed(found)
         return Fractions.not_nan(np.array(found, np.float64), digits) if digits else Integers.from_zero(_whole(found))
 
-    columns = [(field.name, *field.metadata.values()) for field in fields(Result)]
+    columns = [(field.name, *field.metadata.values()) for field in fields(KernelResult)]
     cells = [(_header(name, text, about, digits is None), values(name, digits)) for name, text, about, digits in columns]
     return joined("bench", cells)
 

@@ -21,12 +21,12 @@ import numpy as np
 
 from pyprof.errors import InputError, UsageError
 from pyprof.inputs import Input
+from pyprof.messages import tell
 from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, selected
 from pyprof.timers import proton, timeline
 from pyprof.timers.buffer import load
 from pyprof.timers.readings import Readings, blocks, lanes, readings_of
-from pyprof.visible import tell
 
 TABLES = {"blocks": blocks, "lanes": lanes}
 

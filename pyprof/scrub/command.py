@@ -13,27 +13,21 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import io
 import os
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from pyprof.errors import InputError, UsageError
 from pyprof.formats import CAPTURES, RECORDS, format_of
-from pyprof.inputs import GZIP, Input
+from pyprof.inputs import Input
+from pyprof.messages import stage, tell
 from pyprof.parse.sources.graph_captures import beside
 from pyprof.parse.sources.kineto.trace_file import TraceFile
-from pyprof.progress import stage
 from pyprof.scrub import kineto, records
 from pyprof.scrub.databases import NSYS, NVPROF, Kept, scrub_database
 from pyprof.scrub.identities import Identities, Rules
 from pyprof.tables.files import check_output, is_direct, whole_file
-from pyprof.visible import tell
-
-_BLOCK_CHARACTERS = 1 << 22
-_OVERLAP = 4096  # characters of a block that are read with the next one too: a name may lie on the cut
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the copy and say what was taken out. Raises as loading does, UsageError where the options contradict."""
+    """Write the copy and say what was taken out. Raises as loading does, UsageError if the options contradict."""
     if options.project is not None and not options.cut_paths:
         raise UsageError("--project says which paths --cut-paths leaves", "add --cut-paths")
     if any(not word.strip() for word in options.remove):
@@ -60,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
     check_output(options.out, [Path(options.file)])
     with Input(options.file) as given:
         form = format_of(given, CAPTURES + RECORDS)
+        if form not in _WRITERS:
+            raise InputError(f"{given.name}: is a folder", "scrub its files one by one")
         with stage(f"scrubbing {given.name}"):
             _WRITERS[form](given, identities, options.out)
     users, hosts = len(identities.users), len(identities.hosts)
@@ -93,8 +89,7 @@ def _write_database(path: Path, name: str, kept: Kept, identities: Identities, o
 
 def _trace(given: Input, identities: Identities, out: Path) -> None:
     _, path = given.file()
-    for text in _blocks(path, "utf-8"):
-        identities.find(text)
+    identities.find_in_file(path, "utf-8")
     with whole_file(out) as stream, path.open("rb") as source:
         if out.suffix != ".gz":
             kineto.scrub_trace(TraceFile(source, given.name), identities, stream)
@@ -103,45 +98,11 @@ def _trace(given: Input, identities: Identities, out: Path) -> None:
             kineto.scrub_trace(TraceFile(source, given.name), identities, cast("BinaryIO", packed))
 
 
-def _lines(given: Input, identities: Identities, out: Path) -> None:
-    _, path = given.file()
-    for text in _blocks(path, given.encoding):
-        identities.find(text)
-    with whole_file(out) as stream, path.open(encoding=given.encoding, errors="replace", newline="") as text_file:
-        records.scrub_lines(text_file, identities, stream)
-
-
-def _parquet(given: Input, identities: Identities, out: Path) -> None:
-    _, path = given.file()
-    with whole_file(out) as stream:
-        records.scrub_parquet(path, identities, stream)
-
-
-def _blocks(path: Path, encoding: str) -> Iterator[str]:
-    """The text of a file, decompressed, in pieces of which each begins with the end of the one before it."""
-    with path.open("rb") as raw:
-        packed = raw.read(2) == GZIP
-        raw.seek(0)
-        try:
-            stream = io.TextIOWrapper(cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if packed else raw, encoding, "replace")
-            last = ""
-            while more := stream.read(_BLOCK_CHARACTERS):
-                yield last + more
-                last = more[-_OVERLAP:]
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{path}: cannot be decompressed: {error}", "write or copy the file again") from error
-
-
-def _folder(given: Input, identities: Identities, out: Path) -> None:
-    raise InputError(f"{given.name}: is a folder", "scrub its files one by one")
-
-
 _WRITERS: dict[str, Callable[[Input, Identities, Path], None]] = {
     "nvprof database": _database,
     "nsys export": _database,
     "nsys report": _report,
     "torch.profiler trace": _trace,
-    "folder of Parquet files": _folder,
-    "Parquet file": _parquet,
-    "net.dict": _lines,
+    "Parquet file": records.scrub_parquet,
+    "net.dict": records.scrub_lines,
 }

@@ -24,7 +24,7 @@ Columns: TypeAlias = dict[str, dict[str, str]]  # of each table each column with
 
 
 class Kept(NamedTuple):
-    """What is kept of the databases of one tool.
+    """Contents of one tool's databases that are kept.
 
     tables: their names; texts, blobs: (table, column) of each whose texts or blobs are kept; strings: the table of texts that
     others refer to, its columns, and the columns that refer to it; dropped: columns that identify a device.
@@ -68,9 +68,13 @@ NVPROF = Kept(
 
 
 def scrub_database(path: Path, name: str, kept: Kept, identities: Identities, out: Path) -> None:
-    """Write the scrubbed database into the empty file `out`. Raises InputError where the capture cannot be read."""
+    """Write the scrubbed database into the empty file `out`. Raises InputError if the capture cannot be read."""
     with path.open("rb") as stream, closing(Database(stream.fileno(), path, name)) as source:
-        columns = {table: _columns(source, table) for table in source.tables if kept.tables.fullmatch(table)}
+        columns: Columns = {}
+        for table in filter(kept.tables.fullmatch, source.tables):
+            schema = source.schema(table)  # None for a virtual table
+            key = {schema.alias: "INTEGER PRIMARY KEY"} if schema is not None and schema.alias else {}
+            columns[table] = {} if schema is None else schema.affinities | key
         _find_names(source, identities)
         with closing(sqlite3.connect(out, isolation_level=None, uri=True)) as target:
             try:
@@ -109,14 +113,6 @@ def _ended_by_signals(target: sqlite3.Connection) -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def _columns(source: Database, table: str) -> dict[str, str]:
-    """Each column with its affinity; the key that is the row's number as that. Raises InputError for a virtual table."""
-    schema = source.schema(table)
-    if schema is None:
-        return {}
-    return schema.affinities | ({schema.alias: "INTEGER PRIMARY KEY"} if schema.alias else {})
-
-
 def _find_names(source: Database, identities: Identities) -> None:
     """Look for names in every text of the capture, kept or not; rows of names and values say what a value is."""
     for table in source.tables:
@@ -132,29 +128,33 @@ def _find_names(source: Database, identities: Identities) -> None:
 
 def _fill(target: sqlite3.Connection, source: Path, columns: Columns, kept: Kept, identities: Identities) -> None:
     """Copy what is kept; texts that others refer to last, when all that refers to them is there."""
+
+    def scrubbed(value: object) -> str:
+        return identities.scrubbed(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+
     for pragma in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF"):
         target.execute(f"PRAGMA {pragma}")
-    target.create_function("scrubbed", 1, lambda text: identities.scrubbed(_text(text)), deterministic=True)
+    target.create_function("scrubbed", 1, scrubbed, deterministic=True)
     target.execute("ATTACH DATABASE ? AS source", (uri_of(source),))
     for table, declared in columns.items():
         listed = ", ".join(f"{_quoted(column)} {kind}" for column, kind in declared.items())
         target.execute(f"CREATE TABLE {_quoted(table)} ({listed})")
         if table != kept.strings[0]:
-            _copy(target, table, declared, kept)
-    _keep_own_threads(target, columns)
+            values = ", ".join(_value(table, column, kept) for column in declared)
+            versions = table in _VERSIONS and {"name", "value"} <= declared.keys()
+            where = "WHERE name LIKE 'EXPORT_%VERSION%'" if versions else ""
+            target.execute(f"INSERT INTO {_quoted(table)} SELECT {values} FROM source.{_quoted(table)} {where}")
+    if "globalTid" in columns.get("ThreadNames", ()):  # names of threads on which nothing was recorded: other programs'
+        busy = [table for table, declared in columns.items() if "globalTid" in declared and table != "ThreadNames"]
+        used = " UNION ".join(f"SELECT globalTid FROM main.{_quoted(table)}" for table in busy) or "SELECT NULL"
+        target.execute(f"DELETE FROM main.ThreadNames WHERE globalTid NOT IN ({used})")
     _copy_strings(target, columns, kept)
     target.execute("DETACH DATABASE source")
     target.execute("VACUUM")
 
 
-def _copy(target: sqlite3.Connection, table: str, declared: dict[str, str], kept: Kept) -> None:
-    values = ", ".join(_value(table, column, kept) for column in declared)
-    where = "WHERE name LIKE 'EXPORT_%VERSION%'" if table in _VERSIONS and {"name", "value"} <= declared.keys() else ""
-    target.execute(f"INSERT INTO {_quoted(table)} SELECT {values} FROM source.{_quoted(table)} {where}")
-
-
 def _value(table: str, column: str, kept: Kept) -> str:
-    """What is kept of a cell, as SQL: numbers, and texts and blobs where the lists have them."""
+    """SQL for a kept cell: numbers, and the texts and blobs on the lists."""
     cell = _quoted(column)
     if column in kept.dropped:
         return "NULL"
@@ -164,34 +164,21 @@ def _value(table: str, column: str, kept: Kept) -> str:
 
 
 def _copy_strings(target: sqlite3.Connection, columns: Columns, kept: Kept) -> None:
-    """Of the texts that others refer to those that something kept refers to."""
+    """Copy only the strings that copied rows reference."""
     table, *names = kept.strings
     if not {*names} <= columns.get(table, {}).keys():
         return
     key, value = map(_quoted, names)
-    used = " UNION ".join(_references(columns, kept)) or "SELECT NULL"
+    references = [
+        f"SELECT {_quoted(column)} FROM main.{_quoted(other)}"
+        for other, declared in columns.items()
+        for column in (sorted(declared.keys() & kept.references) if other != table else ())
+    ]
+    used = " UNION ".join(references) or "SELECT NULL"
     target.execute(
         f"INSERT INTO {_quoted(table)} ({key}, {value}) "
         f"SELECT {key}, scrubbed({value}) FROM source.{_quoted(table)} WHERE {key} IN ({used}) ORDER BY {key}"
     )
-
-
-def _references(columns: Columns, kept: Kept) -> Iterator[str]:
-    for table, declared in columns.items():
-        for column in sorted(declared.keys() & kept.references) if table != kept.strings[0] else ():
-            yield f"SELECT {_quoted(column)} FROM main.{_quoted(table)}"
-
-
-def _keep_own_threads(target: sqlite3.Connection, columns: Columns) -> None:
-    """Drop names of threads on which nothing was recorded: those of all other programs of the machine."""
-    if "globalTid" in columns.get("ThreadNames", ()):
-        busy = [table for table, declared in columns.items() if "globalTid" in declared and table != "ThreadNames"]
-        used = " UNION ".join(f"SELECT globalTid FROM main.{_quoted(table)}" for table in busy) or "SELECT NULL"
-        target.execute(f"DELETE FROM main.ThreadNames WHERE globalTid NOT IN ({used})")
-
-
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _quoted(name: str) -> str:

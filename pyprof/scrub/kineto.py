@@ -31,7 +31,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def scrub_trace(trace: TraceFile, identities: Identities, out: BinaryIO) -> None:
-    """Write the events and facts of a trace. Raises InputError where it is damaged."""
+    """Write the events and facts of a trace. Raises InputError if it is damaged."""
     out.write(b'{"traceEvents": [\n')
     separator = b""
     for block in trace.blocks():
@@ -50,8 +50,9 @@ def _event(event: Event, identities: Identities) -> dict[str, Any]:
     result: dict[str, Any] = {"ph": event.ph, "cat": event.cat, "name": identities.scrubbed(event.name)}
     if not event.cat:
         del result["cat"]
-    if event.name == _PROGRAM and event.ph == "M" and not _is_public(args):
-        args = {"name": "python"}
+    if event.name == _PROGRAM and event.ph == "M":
+        name = str(args.get("name")) if isinstance(args, dict) else ""
+        args = args if _PROGRAMS.fullmatch(name) else {"name": "python"}  # a name that any program has stays
     for key, value in (("pid", event.pid), ("tid", event.tid), ("id", event.id)):
         if value is not None:
             result[key] = identities.scrubbed(value) if isinstance(value, str) else value
@@ -66,7 +67,7 @@ def _event(event: Event, identities: Identities) -> dict[str, Any]:
 
 
 def _args(text: bytes) -> Any:
-    """The value of an event's arguments, read leniently where they are not quite JSON; None where they cannot be read."""
+    """The value of an event's arguments, read leniently where they are not quite JSON; None if they cannot be read."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -75,11 +76,6 @@ def _args(text: bytes) -> Any:
         return json.loads(text.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError):
         return None
-
-
-def _is_public(args: Any) -> bool:
-    """Whether the name of a process is one that any program has."""
-    return isinstance(args, dict) and _PROGRAMS.fullmatch(str(args.get("name"))) is not None
 
 
 def _kept(values: dict[str, Any], texts: set[str], identities: Identities) -> Iterator[tuple[str, Any]]:
@@ -104,7 +100,7 @@ def _without_names(value: Any, identities: Identities) -> Any:
 
 
 def _facts(facts: Facts, identities: Identities) -> Iterator[tuple[str, Any]]:
-    """What stands beside the events: of devices their numbers and name, of the job its groups."""
+    """The facts beside the events: numbers and names of devices, groups of the job."""
     for key in Facts.__struct_fields__:
         value = getattr(facts, key)
         if value is None:

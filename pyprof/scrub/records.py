@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any
 
+from pyprof.inputs import Input
 from pyprof.parse.records import parquet
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import Strings
 from pyprof.scrub.identities import Identities
+from pyprof.tables.files import whole_file
 
 
-def scrub_lines(text: IO[str], identities: Identities, out: BinaryIO) -> None:
+def scrub_lines(given: Input, identities: Identities, out: Path) -> None:
     """Lines of net.dict or JSON. Nothing put in place of a name holds a quote or a backslash: literals stay literals."""
-    for line in text:
-        out.write(identities.scrubbed(line).encode("utf-8", "surrogatepass"))
+    _, path = given.file()
+    identities.find_in_file(path, given.encoding)
+    with whole_file(out) as stream, path.open(encoding=given.encoding, errors="replace", newline="") as text:
+        for line in text:
+            stream.write(identities.scrubbed(line).encode("utf-8", "surrogatepass"))
 
 
-def scrub_parquet(source: Path, identities: Identities, out: BinaryIO) -> None:
+def scrub_parquet(given: Input, identities: Identities, out: Path) -> None:
     """Write the records anew: their texts stand in columns and, compressed, in the file's metadata. Raises as reading does."""
-    records = parquet.read(source)
-    _with_texts(records, identities.find)
-    parquet.write(_with_texts(records, identities.scrubbed), out)
+    _, path = given.file()
+    with whole_file(out) as stream:
+        records = parquet.read(path)
+        _with_texts(records, identities.find)
+        parquet.write(_with_texts(records, identities.scrubbed), stream)
 
 
 def _with_texts(records: Records, change: Callable[[str], str | None]) -> Records:

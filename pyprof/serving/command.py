@@ -11,8 +11,8 @@ import argparse
 import sys
 
 from pyprof.errors import ToolError
+from pyprof.messages import tell
 from pyprof.serving.folders import Folders
-from pyprof.visible import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.inputs import SQLITE
 from pyprof.parse.sources import graph_captures, kernel_information
-from pyprof.serving.texts import bare, is_plain
+from pyprof.serving.results import bare, is_plain
 
 # Names of captures and records; a file of another name can be asked for, but is not listed.
 SUFFIXES = (
@@ -26,6 +27,7 @@ _MOST_ENTRIES = 100_000  # of files and folders that are looked at for a list
 _WAL = 2  # in an SQLite header: reading it writes files beside it
 _REPORT = b"NVIDIA Tegra Profiler Report"
 REFUSALS = ("outside_folders", "not_found", "not_a_file", "needs_export", "unreadable", "too_many_files")
+_OUTSIDE = "this lies outside of the served folders"
 _LIST = "the tool `captures` lists the names"
 
 
@@ -37,7 +39,7 @@ class Refused(PyprofError):
         self.code = code
 
 
-class Capture(NamedTuple):
+class ServedFile(NamedTuple):
     """A file that can be asked for."""
 
     name: str
@@ -45,7 +47,7 @@ class Capture(NamedTuple):
 
 
 class Folders:
-    """The folders that are served. Raises InputError where one is not a folder."""
+    """The folders that are served. Raises InputError if one is not a folder."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         if not folders:
@@ -60,7 +62,7 @@ class Folders:
                 label, number = f"{root.name}-{number}", number + 1
             self._roots[label] = root
 
-    def captures(self) -> Iterator[Capture]:
+    def captures(self) -> Iterator[ServedFile]:
         """The files with names of captures, by name. Links are not followed, hidden folders not entered."""
         entries = 0
         for label, root in self._roots.items():
@@ -70,20 +72,13 @@ class Folders:
                 if entries > _MOST_ENTRIES:
                     raise Refused("too_many_files", f"more than {_MOST_ENTRIES} files", "serve a folder with fewer")
                 for file in sorted(files):
-                    found = self._capture(label, root, Path(folder, file))
-                    if found is not None:
-                        yield found
-
-    def _capture(self, label: str, root: Path, path: Path) -> Capture | None:
-        if not path.name.endswith(SUFFIXES) or path.name.startswith("."):
-            return None
-        try:
-            about = path.lstat()
-        except OSError:
-            return None
-        below = path.relative_to(root).as_posix()
-        name = f"{label}/{below}" if len(self._roots) > 1 else below
-        return Capture(name, about.st_size) if stat.S_ISREG(about.st_mode) and is_plain(name) else None
+                    below = Path(folder, file).relative_to(root).as_posix()
+                    name = f"{label}/{below}" if len(self._roots) > 1 else below
+                    if file.endswith(SUFFIXES) and not file.startswith(".") and is_plain(name):
+                        with suppress(OSError):
+                            about = Path(folder, file).lstat()
+                            if stat.S_ISREG(about.st_mode):
+                                yield ServedFile(name, about.st_size)
 
     def file(self, name: str) -> Path:
         """The file of a name, its links followed. Raises Refused."""
@@ -96,9 +91,7 @@ class Folders:
             except (OSError, RuntimeError):
                 continue
             if not self._is_inside(found):
-                raise Refused(
-                    "outside_folders", "this lies outside of the served folders", "the tool `captures` lists the names"
-                )
+                raise Refused("outside_folders", _OUTSIDE, _LIST)
             self._check(found)
             self._check_beside(found)
             return found
@@ -108,9 +101,7 @@ class Folders:
         """Where a name may lead; an absolute one only if it begins with a served folder."""
         if wanted.is_absolute():
             if not self._is_inside(Path(wanted)):
-                raise Refused(
-                    "outside_folders", "this lies outside of the served folders", "the tool `captures` lists the names"
-                )
+                raise Refused("outside_folders", _OUTSIDE, _LIST)
             yield Path(wanted)
             return
         label, *below = wanted.parts or ("",)

@@ -1,10 +1,14 @@
 """A report's JSON -> what a tool answers: at most so many rows and characters, cut at whole rows, and every text that can come
-out of a capture marked (see `texts`). What was left out is counted, and numbers are never changed.
+out of a capture marked. What was left out is counted, and numbers are never changed.
+
+Whoever wrote the program that was recorded chose its names, and a name can look like an instruction. So a language model is
+shown them in one line, without invisible characters, shortened, between ⟦ and ⟧, which the text inside cannot hold.
 """
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections import Counter
 from typing import Any
 
@@ -13,8 +17,12 @@ from pyprof.prof.roofline import BOUNDS
 from pyprof.report.advice.kinds import KINDS
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.division import BUSY
-from pyprof.serving.texts import MOST, MOST_OF_SENTENCES, marked, visible
 
+OPEN, CLOSE = "⟦", "⟧"
+MOST, MOST_OF_SENTENCES = 160, 600  # characters
+_INSIDE = str.maketrans({OPEN: "[", CLOSE: "]"})
+# Invisible marks after a letter; a row of them can carry hidden text.
+_SELECTORS = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), 0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0, 0x2800}
 # Words of pyprof itself, which say the same wherever they stand: no name made of one of them is an instruction.
 _OURS = {
     *PHASES, *BOUNDS, *BUSY, *CAUSES, *(kind.__module__.rpartition(".")[2] for kind in KINDS),
@@ -59,3 +67,26 @@ def _shown(value: Any, rows: int, cut: Counter[str], path: str = "") -> Any:
     if not isinstance(value, str) or value in _OURS:
         return value
     return marked(value, MOST_OF_SENTENCES if key in _SENTENCES else MOST)
+
+
+def visible(text: str) -> str:
+    """One line without control, bidirectional, zero-width and other invisible characters."""
+    spaced = "".join(" " if character.isspace() else character for character in text)
+    shown = (c for c in spaced if unicodedata.category(c)[0] != "C" and ord(c) not in _SELECTORS)
+    return " ".join("".join(shown).split())
+
+
+def marked(text: str, most: int = MOST) -> str:
+    """The text as it is shown, at most so many characters of it, between the marks."""
+    shown = visible(text[: 8 * most]).translate(_INSIDE)
+    return f"{OPEN}{shown if len(shown) <= most else shown[: most - 1] + '…'}{CLOSE}"
+
+
+def bare(text: str) -> str:
+    """A text that came back as it was shown, without the marks."""
+    return text.removeprefix(OPEN).removesuffix(CLOSE)
+
+
+def is_plain(text: str) -> bool:
+    """Whether it is shown as it is, and can be asked for so."""
+    return bare(marked(text)) == text

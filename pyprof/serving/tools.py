@@ -1,4 +1,6 @@
-"""What can be asked: captures, summary, ops, gaps, diff. Arguments -> the JSON of the command line's report, cut and marked.
+"""The tools that can be called: captures, summary, ops, gaps, diff.
+
+Arguments -> the JSON of the command line's report, cut and marked.
 
 A tool is one function and one entry of TOOLS. Nothing is written. Knows nothing of the protocol.
 """
@@ -18,13 +20,10 @@ from pyprof.api import Loaded
 from pyprof.errors import EmptyCapture, InputError, NotACapture, PyprofError, ToolError, UsageError
 from pyprof.loading import load_with_trace
 from pyprof.serving.folders import REFUSALS, Folders, Refused
-from pyprof.serving.results import document
-from pyprof.serving.texts import CLOSE, MOST_OF_SENTENCES, OPEN, bare, marked
+from pyprof.serving.results import CLOSE, MOST_OF_SENTENCES, OPEN, bare, document, marked
 from pyprof.tables.formats import FORMATS, write_tables
 
 if TYPE_CHECKING:
-    from pyprof.parse.records.records import Records
-    from pyprof.parse.sources.trace import Trace
     from pyprof.tables.table import AnyTable
 
 ROWS, MOST_ROWS = 20, 1_000
@@ -44,7 +43,7 @@ _UNITS = "Times are in ns, null is unknown; `left_out` counts rows that are not 
 
 
 class Session:
-    """What the tools share: the folders, and the captures that were read last, which are kept in memory only."""
+    """State shared by the tools: the folders, and the captures read last, kept in memory only."""
 
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
@@ -59,17 +58,13 @@ class Session:
         if found is None:
             while len(self._loaded) >= _KEPT:
                 del self._loaded[next(iter(self._loaded))]
-            found = Loaded(bare(name), *_read(path, bare(name)))
+            try:
+                found = Loaded(bare(name), *load_with_trace(str(path)))
+            except PyprofError as error:  # whose text must not say where the file lies
+                message, hint = (text.replace(str(path), bare(name)) for text in (str(error), error.hint))
+                raise type(error)(message, hint) from error
         self._loaded[key] = found
         return found
-
-
-def _read(path: Path, name: str) -> tuple[Records, Trace | None]:
-    """As `load_with_trace`; what errors say of the file is its name here, not where it lies."""
-    try:
-        return load_with_trace(str(path))
-    except PyprofError as error:
-        raise type(error)(str(error).replace(str(path), name), error.hint.replace(str(path), name)) from error
 
 
 class Tool(NamedTuple):

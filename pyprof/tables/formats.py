@@ -18,8 +18,8 @@ from typing import IO, BinaryIO, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from pyprof.errors import UsageError, unusable
+from pyprof.messages import one_line, visible
 from pyprof.tables.table import PART_ROWS, AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
-from pyprof.visible import one_line, visible
 
 _BATCH_ROWS = 2_000
 _ARROW_FROM_ROWS = 50_000  # below this, importing pyarrow costs more than it saves

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyprof.visible import one_line
+from pyprof.messages import one_line
 
 _LONGEST = 400  # characters of a name
 

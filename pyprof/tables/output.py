@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pyprof.errors import UsageError
+from pyprof.messages import visible
 from pyprof.tables.formats import FORMATS, Format, write_aligned, write_csv_safe, write_tables
 from pyprof.tables.table import AnyTable, Header, LazyTable, Source, Table, Values, choose, sort_key
-from pyprof.visible import visible
 
 if TYPE_CHECKING:
     from pyprof.arrays.types import Ints

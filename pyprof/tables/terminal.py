@@ -15,11 +15,11 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from pyprof.messages import one_line
 from pyprof.tables.readable import readable
 from pyprof.tables.shorten import enough, shortened
 from pyprof.tables.table import AnyTable, Header, Table, Texts, printed
 from pyprof.tables.units import bar
-from pyprof.visible import one_line
 
 _BAR = 10  # characters
 _LEAST_BAR = 4

@@ -20,9 +20,9 @@ import numpy as np
 
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import UsageError
+from pyprof.messages import tell
 from pyprof.tables.table import SAME, Fractions, Header, Integers, Source, Values, choose, coded
 from pyprof.tables.units import PREFIXES
-from pyprof.visible import tell
 
 _HINT = "for example --where 'op=linear,sil>50us,layer=*.attn.*'"
 _OPERATOR = r"(!=|>=|<=|=|>|<)"

@@ -5,6 +5,7 @@ Their results differ from the call's: each shows what a change of shapes, types 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -38,16 +39,8 @@ def alternatives(call: OpCall, *, gpu: bool = False) -> list[Alternative]:
     return [entry for entry in found if entry is not None]
 
 
-def _reshaped(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
-    return replace(spec, shape=shape, strides=dense_strides(shape, spec.strides or contiguous_strides(spec.shape)))
-
-
 def _is_conv(call: OpCall) -> bool:
     return formulas.matmul_class(call.name) and "conv" in call.op and "transpose" not in call.op and "backward" not in call.op
-
-
-def _up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit if size > 1 else size
 
 
 def padded(call: OpCall) -> Alternative | None:
@@ -56,36 +49,37 @@ def padded(call: OpCall) -> Alternative | None:
     if len(bits) != 1:
         return None
     unit = max(_UNIT_BYTES * 8 // max(bits), 1)
-    if call.op in _GEMMS and formulas.matmul_class(call.name):
-        rows = call.tensors[0] if call.op == "linear" else None  # its rows need no alignment
-        new = call.map_tensors(lambda spec: _reshaped(spec, _pad_matrix(spec.shape, unit, 1 if spec is rows else 2)))
-    elif _is_conv(call) and _groups(call) == 1:
-        new = call.map_tensors(lambda spec: _pad_channels(call, spec, unit))
-    else:
+    if _is_conv(call):
+        shapes = [tensor.shape for tensor in call.tensors[:2]]
+        if len(shapes) < 2 or not 3 <= len(shapes[0]) == len(shapes[1]) or not shapes[1][1]:
+            return None
+        if shapes[0][1] // shapes[1][1] != 1:  # groups: channels of the input over those of the weight
+            return None
+    elif call.op not in _GEMMS or not formulas.matmul_class(call.name):
         return None
+
+    def enlarged(spec: TensorSpec) -> TensorSpec:
+        wide = _padded_dimensions(call, spec)
+        shape = tuple(-(-size // unit) * unit if at in wide and size > 1 else size for at, size in enumerate(spec.shape))
+        return replace(spec, shape=shape, strides=dense_strides(shape, spec.strides or contiguous_strides(spec.shape)))
+
+    new = call.map_tensors(enlarged)
     if [t.shape for t in new.tensors] == [t.shape for t in call.tensors]:
         return None
     return Alternative(f"padded to {unit}", (new,), kind="gemm_alignment")
 
 
-def _pad_matrix(shape: tuple[int, ...], unit: int, sizes: int) -> tuple[int, ...]:
-    """The last `sizes` dimensions padded; those before count matrices or rows."""
-    return (*shape[:-sizes], *(_up(size, unit) for size in shape[-sizes:]))
+def _padded_dimensions(call: OpCall, spec: TensorSpec) -> Collection[int]:
+    """The dimensions of one of the call's tensors that must be aligned.
 
-
-def _pad_channels(call: OpCall, spec: TensorSpec, unit: int) -> TensorSpec:
-    """Pad the channels of the first tensor (input), both of the second (weight), the size of the third (bias)."""
+    Of a matrix the last two, of the input of `linear` the last. Of a convolution the channels: of the input (its first tensor),
+    both of the weight, of the bias.
+    """
     place = next(at for at, tensor in enumerate(call.tensors) if tensor is spec)
-    wide = {0: (1,), 1: (0, 1), 2: (0,)}.get(place, ())
-    return _reshaped(spec, tuple(_up(size, unit) if at in wide else size for at, size in enumerate(spec.shape)))
-
-
-def _groups(call: OpCall) -> int | None:
-    """The groups of a convolution: channels of the input over those of the weight; None if the shapes do not fit."""
-    shapes = [tensor.shape for tensor in call.tensors[:2]]
-    if len(shapes) < 2 or not 3 <= len(shapes[0]) == len(shapes[1]) or not shapes[1][1]:
-        return None
-    return shapes[0][1] // shapes[1][1]
+    if _is_conv(call):
+        return {0: (1,), 1: (0, 1), 2: (0,)}.get(place, ())
+    rank = len(spec.shape)
+    return range(rank - (1 if call.op == "linear" and not place else 2), rank)
 
 
 def in_tf32(call: OpCall) -> Alternative | None:

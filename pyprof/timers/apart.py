@@ -21,14 +21,19 @@ T = TypeVar("T")
 _HINT = "choose a smaller op, or another --device"
 
 
-class Job(NamedTuple):
-    """What to measure, where, for how many seconds; flush: with a cold cache; tf32: products of fp32 in TF32."""
+class TimingJob(NamedTuple):
+    """Work to measure, on a device, for some seconds; flush: with a cold cache; tf32: products of fp32 in TF32."""
 
     work: Work
     device: str
     seconds: float
     flush: bool
     tf32: bool = False
+
+    def run(self) -> Timing:
+        """Measure in this process."""
+        work = replay_work(self.work, self.device, tf32=self.tf32)
+        return timeit(work, seconds=self.seconds, flush=self.flush, device=self.device)
 
 
 class Apart:
@@ -44,12 +49,12 @@ class Apart:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def time(self, job: Job) -> Timing:
+    def time(self, job: TimingJob) -> Timing:
         """The times of a job. Raises ToolError or UsageError if it cannot be run here, takes too long, or ends the process."""
-        return self.call(_measured, job, seconds=job.seconds, on_cpu=job.device == "cpu")
+        return self.call(TimingJob.run, job, seconds=job.seconds, on_cpu=job.device == "cpu")
 
     def call(self, function: Callable[..., T], *arguments: object, seconds: float = 0.0, on_cpu: bool = True) -> T:
-        """What a function of a module returns for these arguments. seconds: what it is expected to take beyond the limit.
+        """Call a module's function in the process, and return its result. seconds: expected time beyond the limit.
 
         on_cpu: it may have no more memory than is free; CUDA reserves more addresses than there is memory. Raises as `time`.
         """
@@ -103,11 +108,6 @@ def _answer(function: Callable[..., T], arguments: tuple[object, ...], on_cpu: b
     except Exception as error:  # whatever torch raises over what a file names, the others are measured
         lines = str(error).strip().splitlines()
         return ToolError(f"it cannot be run here: {lines[0] if lines else type(error).__name__}", _HINT)
-
-
-def _measured(job: Job) -> Timing:
-    work = replay_work(job.work, job.device, tf32=job.tf32)
-    return timeit(work, seconds=job.seconds, flush=job.flush, device=job.device)
 
 
 def _limit_memory() -> None:

@@ -53,10 +53,10 @@ class Buffer:
     has number 0, row 0 is the timer's own cost: two readings with nothing between them. More is optional, each array being made
     when it is first used: starts: as ticks, the reading at the begin of each block, for a timeline; pairs: (2, 2, lanes), at
     the begin and at the end of the kernel (clock, globaltimer) of each lane, to calibrate, and to place lanes beside each
-    other; sms: (lanes,), on which SM each ran. whole: the block around all others, of which their shares are taken.
+    other; sms: (lanes,), on which SM each ran. whole: the block around all others; their shares are shares of it.
     hz: ticks a second, None unknown; cost: ticks between two readings with nothing between, where row 0 is not filled.
 
-    Raises UsageError for what is not a buffer, ToolError where the backend is missing.
+    Raises UsageError for what is not a buffer, ToolError if the backend is missing.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a public class, each by its name
@@ -122,7 +122,7 @@ class Buffer:
         return held
 
     def array(self, name: str = "ticks") -> Ints | None:
-        """One of the arrays on the host, None where it was never used."""
+        """One of the arrays on the host, None if it was never used."""
         return None if name not in self._held else _on_host(self._held[name])
 
     def timer_cost(self) -> float | None:
@@ -154,7 +154,7 @@ class Buffer:
         """Set how many ticks a second has: by a number, by "tsc" (measured here, with Quadrants on a CPU), by "nominal"
         (the GPU's, as Quadrants reports it), or by pairs of (clock, globaltimer) at begin and end, by default the kernel's own.
 
-        cost: ticks between two readings with nothing between. Raises UsageError where the pairs say nothing, ToolError where
+        cost: ticks between two readings with nothing between. Raises UsageError if the pairs say nothing, ToolError where
         Quadrants is needed and not there.
         """
         if pairs is not None:
@@ -183,7 +183,7 @@ class Buffer:
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything as .npz, which `load` and `pyprof timers` read. Raises InputError where that fails."""
+        """Write everything as .npz, which `load` and `pyprof timers` read. Raises InputError if that fails."""
         arrays: dict[str, npt.NDArray[Any]] = {name: _on_host(held) for name, held in self._held.items()}
         facts = {"clock": self.clock, "kernel": self.kernel, "bits": self.bits, "hz": self.hz, "cost": self.cost}
         numbers = {name: np.array(np.nan if value is None else value) for name, value in facts.items()}

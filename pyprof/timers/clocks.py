@@ -18,12 +18,12 @@ _APART_S = 0.1  # between two pairs of readings: their error of about 1 us is 10
 
 
 def wrapped(difference: Ints, bits: int) -> Ints:
-    """Differences of readings of which only the low `bits` were kept: of 32, between -2^31 and 2^31."""
+    """Differences of readings that kept only their low `bits`; with 32 bits, between -2^31 and 2^31."""
     return difference if bits == 64 else (difference + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def quadrants() -> ModuleType:
-    """Quadrants, initialised by the program. Raises ToolError where it is not."""
+    """Quadrants, initialised by the program. Raises ToolError if it is not."""
     try:
         import quadrants as module
         from quadrants.lang import impl

@@ -19,24 +19,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.errors import ToolError, UsageError
+from pyprof.messages import tell
 from pyprof.opcall import OpCall, TensorSpec, parse_call
 from pyprof.parse.records.selection import add_graphs
 from pyprof.timers.alternatives import KINDS, Alternative, alternatives
 from pyprof.timers.replay import OptimizerStep, Work, choose_device, replayable
-from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.parse.records.records import Records
     from pyprof.timers.apart import Apart
     from pyprof.timers.timing import Timing
-    from pyprof.timers.trials import Trial
 
 _MOST_TRIALS = 3  # of a kind of advice, where an op cannot be run here
 _HEADER = ("Call", "Time(us)", "best(us)", "p99(us)", "Spread", "Launches", "TFLOP/s", "GB/s", "Speedup")
 _SHAPE_HINT = "for example --op aten::mm --shape 64,100 100,256 --dtype bf16"
 
 
-class Chosen(NamedTuple):
+class BenchWork(NamedTuple):
     """work: what to run; recorded_s: seconds of one execution in the capture (None without one), where: on which device."""
 
     work: Work
@@ -91,12 +90,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(title: str, chosen: Chosen, others: list[Alternative], apart: Apart, options: argparse.Namespace) -> None:
-    """Measure and print one table: what was chosen, and what it is held against."""
-    from pyprof.timers.apart import Job
+def _compare(title: str, chosen: BenchWork, others: list[Alternative], apart: Apart, options: argparse.Namespace) -> None:
+    """Measure and print one table: the chosen work and the alternatives to it."""
+    from pyprof.timers.apart import TimingJob
 
     def measure(work: Work, tf32: bool = False) -> Timing:
-        return apart.time(Job(work, options.device, options.seconds, not options.warm, tf32))
+        return apart.time(TimingJob(work, options.device, options.seconds, not options.warm, tf32))
 
     base = measure(chosen.work)
     rows = [_row("as recorded" if options.file else "as given", chosen.work, base, base)]
@@ -133,7 +132,14 @@ def _try_advice(options: argparse.Namespace) -> int:
                 print(flush=True)
             tried = 0
             for trial in find_trials(kind, records, gpu=device != "cpu"):
-                failed = trial if isinstance(trial, str) else _try_one(trial, kind, records, apart, options)
+                failed = trial if isinstance(trial, str) else None
+                if not isinstance(trial, str):
+                    spent = trial.spent
+                    chosen = BenchWork(trial.work, spent.ns / spent.times / 1e9, _where(records, spent.row))
+                    try:
+                        _compare(f"{kind}: {spent.times} x {chosen.name}", chosen, trial.others, apart, options)
+                    except (ToolError, UsageError) as error:
+                        failed = f"{chosen.name}: {error}"
                 if failed is not None:
                     print(f"{kind}: not tried: {failed}")
                 measured += failed is None
@@ -143,17 +149,7 @@ def _try_advice(options: argparse.Namespace) -> int:
     return 0 if measured else 1
 
 
-def _try_one(trial: Trial, kind: str, records: Records, apart: Apart, options: argparse.Namespace) -> str | None:
-    """Measure and print one trial; returns why not, None where it was."""
-    chosen = Chosen(trial.work, trial.spent.ns / trial.spent.times / 1e9, _where(records, trial.spent.row))
-    try:
-        _compare(f"{kind}: {trial.spent.times} x {chosen.name}", chosen, trial.others, apart, options)
-    except (ToolError, UsageError) as error:
-        return f"{chosen.name}: {error}"
-    return None
-
-
-def _from_words(options: argparse.Namespace) -> Chosen:
+def _from_words(options: argparse.Namespace) -> BenchWork:
     if options.idx is not None or not options.op:
         raise UsageError("without FILE, --op must name an op", _SHAPE_HINT)
     head, bracket, _ = options.op.partition("(")
@@ -161,7 +157,7 @@ def _from_words(options: argparse.Namespace) -> Chosen:
     module, dispatcher, op = _split(head)
     if bracket:
         try:
-            return Chosen((parse_call(op + name, module, dispatcher=dispatcher),))
+            return BenchWork((parse_call(op + name, module, dispatcher=dispatcher),))
         except ValueError as error:
             raise UsageError(
                 f"--op {options.op!r} is not a call: {error}", "for example --op 'aten::mm(fp32[8,16], fp32[16,8])'"
@@ -172,7 +168,7 @@ def _from_words(options: argparse.Namespace) -> Chosen:
     shapes = _shapes(options.shape)
     if not shapes:
         raise UsageError("without FILE, --shape must give the shapes", _SHAPE_HINT)
-    return Chosen((OpCall(module, op, tuple(TensorSpec(shape, dtype.name) for shape in shapes), dispatcher=dispatcher),))
+    return BenchWork((OpCall(module, op, tuple(TensorSpec(shape, dtype.name) for shape in shapes), dispatcher=dispatcher),))
 
 
 def _split(name: str) -> tuple[str, bool, str]:
@@ -197,7 +193,7 @@ def _shapes(words: list[str] | None) -> list[tuple[int, ...]]:
     return found
 
 
-def _from_file(options: argparse.Namespace) -> Chosen:
+def _from_file(options: argparse.Namespace) -> BenchWork:
     from pyprof.loading import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
 
@@ -206,26 +202,20 @@ def _from_file(options: argparse.Namespace) -> Chosen:
             "use either --idx or --op to choose what to run", f"python -m pyprof.prof {options.file} lists the rows"
         )
     records = choose_kinds(load(options.file), SHOWN)
-    return _row_of(records, options) if options.idx is not None else _op_of(records, options)
-
-
-def _row_of(records: Records, options: argparse.Namespace) -> Chosen:
+    if options.idx is None:
+        return _op_of(records, options)
     if not 1 <= options.idx <= len(records):
         raise UsageError(f"there is no row {options.idx}", f"rows are numbered from 1 to {len(records)}")
     row = options.idx - 1
-    codes = _codes(records, row)
+    # The whole op first; in the backward pass its own, not the forward's.
+    columns = ("own", "inner") if records["dir"][row] == 1 else ("call", "own", "inner")
+    codes = [code for name in columns if (code := int(records[name][row])) >= 0]
     if not codes:
         raise UsageError(f"row {options.idx} has no op", f"python -m pyprof.prof {options.file} lists the rows")
     code = next((code for code in codes if not replayable(records.calls[code])), codes[0])
     instance = int(records["instance"][row])
     together = records["instance"] == instance if instance >= 0 and code != int(records["inner"][row]) else slice(row, row + 1)
-    return Chosen((records.calls[code],), float(records["dur_ns"][together].sum()) / 1e9, _where(records, row))
-
-
-def _codes(records: Records, row: int) -> list[int]:
-    """The calls of a row that can be run, the whole op first; in the backward pass its own, not the forward's."""
-    columns = ("own", "inner") if records["dir"][row] == 1 else ("call", "own", "inner")
-    return [code for name in columns if (code := int(records[name][row])) >= 0]
+    return BenchWork((records.calls[code],), float(records["dur_ns"][together].sum()) / 1e9, _where(records, row))
 
 
 def _where(records: Records, row: int) -> str:
@@ -235,7 +225,7 @@ def _where(records: Records, row: int) -> str:
     return (records.gpus[gpu].name if gpu >= 0 else "") or "a GPU"
 
 
-def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
+def _op_of(records: Records, options: argparse.Namespace) -> BenchWork:
     """The call with this name (and these shapes) whose executions took most time."""
     from pyprof.timers.trials import calls_that_ran
 
@@ -252,7 +242,7 @@ def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
         )
     able = [code for code in ran if not replayable(records.calls[code])]
     code = max(able or ran, key=lambda code: (ran[code].ns, -code))
-    return Chosen((records.calls[code],), ran[code].ns / ran[code].times / 1e9, _where(records, ran[code].row))
+    return BenchWork((records.calls[code],), ran[code].ns / ran[code].times / 1e9, _where(records, ran[code].row))
 
 
 def _row(name: str, work: Work, timing: Timing, base: Timing) -> list[str]:
@@ -276,17 +266,12 @@ def _row(name: str, work: Work, timing: Timing, base: Timing) -> list[str]:
 
 
 def _print_table(rows: list[list[str]]) -> None:
-    if sys.stdout.isatty():
-        _show(rows)
+    if not sys.stdout.isatty():
+        table = [_HEADER, *rows]
+        first, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for name, *cells in table:
+            print(" ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip())
         return
-    table = [_HEADER, *rows]
-    first, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for name, *cells in table:
-        print(" ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip())
-
-
-def _show(rows: list[list[str]]) -> None:
-    """The same on a terminal."""
     import numpy as np
 
     from pyprof.tables.output import show

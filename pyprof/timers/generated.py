@@ -36,7 +36,7 @@ def _column(header: str, about: str, digits: int | None = 0) -> Any:
 
 
 @dataclass(frozen=True)
-class Result:
+class KernelResult:
     """One kernel in one configuration. None: unknown."""
 
     kernel: str = _column("Kernel", "its name", None)
@@ -54,15 +54,15 @@ class Result:
     smem: int | None = _column("SMem", "shared memory per block, in bytes")
 
 
-def _result(kernel: str, config: str, timing: Timing, moved: int | None, peak_rate: float | None) -> Result:
+def _result(kernel: str, config: str, timing: Timing, moved: int | None, peak_rate: float | None) -> KernelResult:
     """moved: bytes of a call; peak_rate: bytes/s of the memory. None: unknown."""
     rate = None if moved is None or not timing.median_s else moved / timing.median_s
     times = (timing.median_s * 1e6, timing.best_s * 1e6, timing.p99_s * 1e6, timing.spread * 100, len(timing.times_s))
     gbs, peak = None if rate is None else rate / 1e9, None if rate is None or not peak_rate else 100 * rate / peak_rate
-    return Result(kernel, config, *times, moved, gbs, peak)
+    return KernelResult(kernel, config, *times, moved, gbs, peak)
 
 
-def bench(path: Path, kernel: str | None = None, seconds: float = 0.3) -> list[Result]:
+def bench(path: Path, kernel: str | None = None, seconds: float = 0.3) -> list[KernelResult]:
     """Time the kernels of a file, or only the one named `kernel`, each for about `seconds`.
 
     Raises InputError if the file contains none, UsageError if none has that name, ToolError if they cannot run here.
@@ -151,7 +151,7 @@ def _time_restoring(function: Callable[..., object], arguments: list[object], se
     return Timing("cpu", tuple(times), tuple(times))
 
 
-def _triton(path: Path, source: Kernel, seconds: float) -> list[Result]:
+def _triton(path: Path, source: Kernel, seconds: float) -> list[KernelResult]:
     """Time every configuration of the Triton kernel in a file."""
     torch = torch_for("timing generated kernels")
     if not torch.cuda.is_available():
@@ -168,12 +168,14 @@ def _triton(path: Path, source: Kernel, seconds: float) -> list[Result]:
     return triton_results(module, source, torch, seconds)
 
 
-def triton_results(module: ModuleType, source: Kernel, torch: ModuleType, seconds: float) -> list[Result]:
+def triton_results(module: ModuleType, source: Kernel, torch: ModuleType, seconds: float) -> list[KernelResult]:
     """Results of a loaded kernel file, fastest configuration first."""
     arguments = tuple(module.get_args())
     tuner: _Tuner = next(v for v in vars(module).values() if hasattr(v, "launchers") and hasattr(v, "precompile"))
     tuner.precompile()
-    peak, moved = _gpu_peak(torch), moved_bytes(source, arguments)
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    recorded = gpus.RecordedGpu((properties.major, properties.minor), properties.multi_processor_count)
+    peak, moved = gpus.find(properties.name, recorded)[0].dram_bytes_per_s, moved_bytes(source, arguments)
     name = next(iter(sorted(source.names)), "triton")
     results = []
     for launcher in tuner.launchers:
@@ -224,11 +226,3 @@ def moved_bytes(source: Kernel, arguments: Sequence[object]) -> int | None:
         size = stored if pointer.most is None else min(stored, pointer.most * pointer.itemsize)
         total += size * (int(pointer.reads) + int(pointer.writes))
     return total
-
-
-def _gpu_peak(torch: ModuleType) -> float | None:
-    """Bytes/s of the current GPU's memory; None if unknown."""
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    recorded = gpus.Recorded((properties.major, properties.minor), properties.multi_processor_count)
-    found, _ = gpus.find(properties.name, recorded)
-    return found.dram_bytes_per_s

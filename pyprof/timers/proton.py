@@ -33,13 +33,13 @@ _Us: TypeAlias = Annotated[float, msgspec.Meta(ge=-9e15, le=9e15)]
 
 
 class Arguments(msgspec.Struct):
-    """What Proton knows of the event's CTA, in ns of globaltimer."""
+    """Times of the event's CTA, in ns of globaltimer; -1 is unknown."""
 
     init_ns: _Ns = msgspec.field(default=-1, name="Init Time (ns)")
     end_ns: _Ns = msgspec.field(default=-1, name="Post Final Time (ns)")
 
 
-class Event(msgspec.Struct):
+class ProtonEvent(msgspec.Struct):
     """One event; a scope of an instrumented kernel where it has the place of one."""
 
     name: str = ""
@@ -52,10 +52,10 @@ class Event(msgspec.Struct):
     args: Arguments = msgspec.field(default_factory=Arguments)
 
 
-class Trace(msgspec.Struct):
+class ProtonTrace(msgspec.Struct):
     """The part of the file that is read."""
 
-    events: list[Event] = msgspec.field(name="traceEvents")
+    events: list[ProtonEvent] = msgspec.field(name="traceEvents")
 
 
 def read(path: Path, hz: float | None = None) -> Readings:
@@ -66,7 +66,7 @@ def read(path: Path, hz: float | None = None) -> Readings:
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-        found = msgspec.json.decode(content, type=Trace).events
+        found = msgspec.json.decode(content, type=ProtonTrace).events
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}", _HINT) from error
     except (EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -78,7 +78,7 @@ def read(path: Path, hz: float | None = None) -> Readings:
     return _readings([event for event, _ in scopes], [(place["kernel"], place["cta"]) for _, place in scopes], hz)
 
 
-def _readings(events: list[Event], places: list[tuple[str, str]], hz: float | None) -> Readings:
+def _readings(events: list[ProtonEvent], places: list[tuple[str, str]], hz: float | None) -> Readings:
     """places: kernel and CTA of each event."""
     names, block = _coded([(kernel, event.name) for event, (kernel, _) in zip(events, places, strict=True)])
     threads = [str(event.tid).removesuffix(_FIRST_LINE) for event in events]
@@ -121,7 +121,7 @@ def _coded(values: Sequence[_Value]) -> tuple[list[_Value], Ints]:
     return list(pool), np.array([pool[value] for value in values], np.int64)
 
 
-def _times(events: Sequence[Event]) -> tuple[Ints, Ints]:
+def _times(events: Sequence[ProtonEvent]) -> tuple[Ints, Ints]:
     """Init and Post Final Time of each event, -1 unknown; asynchronous events have those of the scope before them."""
     latest: dict[str | int, Arguments] = {}
     found = []

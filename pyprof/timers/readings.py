@@ -53,7 +53,7 @@ _MOST_TICKS = 1 << 62  # a cost beyond it was invented
 
 
 class Filled(Protocol):
-    """What is asked of a `Buffer`."""
+    """The part of a `Buffer` that is used here."""
 
     names: dict[int, str]
     shape: tuple[int, int, int]
@@ -64,7 +64,7 @@ class Filled(Protocol):
     hz: float | None
 
     def array(self, name: str = "ticks") -> Ints | None:
-        """One of the arrays on the host, None where it was never used."""
+        """One of the arrays on the host, None if it was never used."""
 
     def timer_cost(self) -> float | None:
         """Ticks between two readings with nothing between them, None unknown."""
@@ -83,7 +83,11 @@ def readings_of(buffer: Filled) -> Readings:
     measured = raw[at]
     ticks = np.maximum(measured - min(round(cost or 0), _MOST_TICKS), 0)
     clock_works = bool(len(measured))
-    flags = [_flags(raw[number], usable[number], clock_works, buffer.clock) for number in numbers]
+    flags = []
+    for row, fine in ((raw[number], usable[number]) for number in numbers):
+        zeros = bool((row == 0).any()) and buffer.clock != "globaltimer" and not clock_works
+        unread = [] if fine.any() else ["unsupported" if zeros else "not reached"]
+        flags.append(["backwards"] * bool(((row < 0) & (row != EMPTY)).any()) + unread)
     for code in np.flatnonzero(short(block, measured, len(numbers), cost)).tolist():
         flags[code].append("removed?")
     if cost is None:
@@ -101,22 +105,17 @@ def readings_of(buffer: Filled) -> Readings:
     start, together = _starts(buffer, at)
     names = [(buffer.kernel, buffer.names[number]) for number in numbers]
     whole_of = np.full(len(numbers), whole)
-    shown = [Lane(buffer.kernel or "block timers", name) for name in _lane_names(buffer)]
+    sms = buffer.array("sms")
+    on_sm = [-1] * buffer.shape[2] if sms is None else sms.tolist()
+    threads = [f"lane {lane}" + f" (SM {sm})" * (sm >= 0) for lane, sm in enumerate(on_sm)]
+    shown = [Lane(buffer.kernel or "block timers", thread) for thread in threads]
     return Readings(block, iteration, lane, ticks, ns, start, names, shown, flags, whole_of, together, notes)
 
 
 def short(block: Ints, ticks: Ints, count: int, cost: float | None) -> Bools:
-    """The blocks of which half the readings take at most twice as long as reading the clock."""
+    """Whether at least half of a block's readings take at most twice as long as reading the clock."""
     limit = _SHORT_TICKS if cost is None else 2 * cost
     return np.asarray(quantiles(block, ticks, count, 0.5)[0] <= limit, np.bool_)
-
-
-def _flags(raw: Ints, usable: Bools, clock_works: bool, clock: str) -> list[str]:
-    found = ["backwards"] if ((raw < 0) & (raw != EMPTY)).any() else []
-    if usable.any():
-        return found
-    zeros = bool((raw == 0).any()) and clock != "globaltimer"
-    return [*found, "unsupported" if zeros and not clock_works else "not reached"]
 
 
 def _whole(buffer: Filled, ticks: Floats, numbers: Sequence[int]) -> tuple[float, str]:
@@ -153,17 +152,6 @@ def _starts(buffer: Filled, at: tuple[Ints, Ints, Ints]) -> tuple[Floats, bool]:
     return start - least[lane], together
 
 
-def _lane_names(buffer: Filled) -> list[str]:
-    sms = buffer.array("sms")
-    if sms is None:
-        return [f"lane {lane}" for lane in range(buffer.shape[2])]
-    return [f"lane {lane}" + f" (SM {sm})" * (sm >= 0) for lane, sm in enumerate(sms.tolist())]
-
-
-def _known(values: Floats, digits: int = 1) -> Values:
-    return Fractions.not_nan(values, digits)
-
-
 def _texts(values: Sequence[str]) -> Texts:
     return texts(np.arange(len(values)), list(values))
 
@@ -192,7 +180,7 @@ def _totals(block: Ints, lane: Ints, medians: Floats) -> Floats:
 
 
 def _imbalance(medians: Floats) -> Floats:
-    """Of each block the slowest lane's median over that of all lanes; NaN for fewer than two lanes."""
+    """Per block: the slowest lane's median over the median of all lanes; NaN for fewer than two lanes."""
     found = np.full(len(medians), np.nan)
     for block, row in enumerate(medians):
         row = row[~np.isnan(row)]
@@ -224,12 +212,12 @@ def blocks(readings: Readings) -> Table:
         Header("imbalance", "Imbalance", "median of the slowest lane over the median lane's; 1 is balanced"),
         Header("flags", "Flags", "removed?: no longer than reading the clock; unsupported, not reached, backwards", empty="-"),
     ]
-    values = [
+    values: list[Values] = [
         *map(_texts, zip(*readings.names, strict=True)),
         Integers.known(measured.astype(np.int64)),
-        *map(_known, times),
-        _known(share),
-        _known(_imbalance(medians), 2),
+        *(Fractions.not_nan(time, 1) for time in times),
+        Fractions.not_nan(share, 1),
+        Fractions.not_nan(_imbalance(medians), 2),
         _texts([",".join(found) for found in readings.flags]),
     ]
     return Table(headers, values, "blocks")
@@ -263,8 +251,8 @@ def lanes(readings: Readings) -> Table:
         Integers.known(place),
         texts(lane[order], list(shown)),
         Integers.known(np.bincount(code.ravel(), minlength=len(groups))[order].astype(np.int64)),
-        *(_known(part[order]) for part in (ticks, ns)),
-        _known(of_place[block * count + place] if count else of_place),
+        *(Fractions.not_nan(part[order], 1) for part in (ticks, ns)),
+        Fractions.not_nan(of_place[block * count + place] if count else of_place, 1),
     ]
     return Table(headers, values, "lanes")
 

@@ -52,12 +52,12 @@ def replay_work(work: Work, device: str, *, tf32: bool = False) -> Callable[[], 
     if isinstance(work, OptimizerStep):
         return _step(work, device)
     made = [replay(call, device, tf32=tf32) for call in work]
-    return made[0] if len(made) == 1 else functools.partial(_in_turn, made)
 
+    def in_turn() -> None:
+        for one in made:
+            one()
 
-def _in_turn(made: list[Callable[[], object]]) -> None:
-    for one in made:
-        one()
+    return made[0] if len(made) == 1 else in_turn
 
 
 def _step(step: OptimizerStep, device: str) -> Callable[[], object]:
@@ -237,8 +237,13 @@ def _callable(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs, devic
     else:
         path = f"{call.module}.{call.op}".removeprefix("torch.").split(".")  # torch.nn.functional.linear, Tensor.add_
         forms = [functools.partial(_attribute(torch, path, call.name), *args, **kwargs)]
+    own_device = None if call.tensors else torch.device(device)  # where a call without tensors makes its own
     for form in forms:
-        work = functools.partial(_run, torch, form, None if call.tensors else torch.device(device))
+
+        def work(form: Callable[[], object] = form) -> object:
+            with torch.no_grad(), contextlib.nullcontext() if own_device is None else own_device:
+                return form()
+
         try:
             work()
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, MemoryError) as error:
@@ -248,12 +253,6 @@ def _callable(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs, devic
     lacking = any(value is UNKNOWN for value in call.args)
     inner = inner or ("arguments that it needs were not recorded" if lacking else "its arguments fit none of its forms")
     raise ToolError(f"{call.name} cannot be run here: {inner}", "choose another op")
-
-
-def _run(torch: ModuleType, form: Callable[[], object], device: torch_types.device | None) -> object:
-    """device: where a call without tensors makes its own."""
-    with torch.no_grad(), contextlib.nullcontext() if device is None else device:
-        return form()
 
 
 def _in_tf32(torch: ModuleType, work: Callable[[], object]) -> object:

@@ -28,14 +28,14 @@ def begins(readings: Readings) -> Floats:
 
 
 def notes(readings: Readings) -> list[str]:
-    """What a reader of the timeline should know."""
+    """Notes for a reader of the timeline."""
     if np.isnan(readings.start_ns).any():
         return ["the begins of blocks were not recorded: in each lane they are drawn one after another"]
     return [] if readings.together else ["each lane has a clock of its own: only blocks of one lane can be compared"]
 
 
 def events(readings: Readings, origin_us: float = 0.0) -> Iterator[dict[str, object]]:
-    """Complete events in us from `origin_us`. Raises UsageError where the clock is not calibrated."""
+    """Complete events in us from `origin_us`. Raises UsageError if the clock is not calibrated."""
     if np.isnan(readings.ns).any():
         raise UsageError("a timeline needs times, and the clock is not calibrated", "give --hz, ticks a second")
     columns = (readings.block, readings.iteration, readings.lane, readings.ticks, readings.ns, begins(readings))
@@ -50,11 +50,19 @@ def events(readings: Readings, origin_us: float = 0.0) -> Iterator[dict[str, obj
 def write(readings: Readings, output: Path, into: Path | None = None) -> None:
     """Write the timeline; into: a trace of torch.profiler whose events come first.
 
-    There it begins with the first launch of the timed kernel. Raises InputError where the trace cannot be read,
+    There it begins with the first launch of the timed kernel. Raises InputError if the trace cannot be read,
     UsageError where it has no such kernel.
     """
     trace: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []} if into is None else _read(into)
-    origin_us = 0.0 if into is None else _begin_us(trace, {kernel for kernel, _ in readings.names if kernel}, into)
+    origin_us = 0.0
+    if into is not None:
+        kernels = {kernel for kernel, _ in readings.names if kernel}
+        launched = [one for one in trace["traceEvents"] if isinstance(one, dict) and one.get("cat") == "kernel" and "ts" in one]
+        begins_us = [float(one["ts"]) for one in launched if one.get("name") in kernels]
+        if not begins_us:
+            named = ", ".join(sorted(kernels)) or "a kernel of unknown name"
+            raise UsageError(f"{into}: has no launch of {named}", "name the kernel as the trace does: --kernel NAME")
+        origin_us = min(begins_us)
     trace["traceEvents"] += events(readings, origin_us)
     with whole_text_file(output, [into] if into is not None else []) as stream:
         json.dump(trace, stream)
@@ -71,16 +79,3 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise InputError(f"{path}: holds no trace events", "give a trace of torch.profiler (.json, .json.gz)")
     return trace
-
-
-def _begin_us(trace: dict[str, Any], kernels: set[str], path: Path) -> float:
-    """When the first of these kernels began."""
-    found = [
-        float(event["ts"])
-        for event in trace["traceEvents"]
-        if isinstance(event, dict) and event.get("cat") == "kernel" and event.get("name") in kernels and "ts" in event
-    ]
-    if not found:
-        named = ", ".join(sorted(kernels)) or "a kernel of unknown name"
-        raise UsageError(f"{path}: has no launch of {named}", "name the kernel as the trace does: --kernel NAME")
-    return min(found)

@@ -29,7 +29,7 @@ Seconds: TypeAlias = tuple[float, ...]  # one for each call
 
 _MIN_CALLS, _MAX_CALLS = 10, 10_000
 _MIN_FLUSH_BYTES, _MAX_FLUSH_BYTES = 32 << 20, 512 << 20
-_REMEMBERED, _MARGIN = 16, 1.5  # the last calls of which launching took so long; the device waits longer by that factor
+_REMEMBERED, _MARGIN = 16, 1.5  # launching times that are remembered; the device waits longer by this factor
 _EVENTS_S, _LONGEST_WAIT_S = 10e-6, 2e-3  # of recording two events; a call that waits for the device never ends launching
 _CYCLES_PER_S = 2e9  # of a clock that few GPUs exceed
 
@@ -116,7 +116,11 @@ def timeit(  # noqa: PLR0913 - the options of a public function, each by its nam
     if seconds <= 0 or warmup < 0 or (calls is not None and calls < 1):
         raise UsageError("pyprof.timeit: seconds and calls must be positive", "for example pyprof.timeit(fn, x, calls=100)")
     torch = torch_for("pyprof.timeit")
-    clock = _clock(torch, device or _device(torch, args), flush)
+    device = device or _device(torch, args)
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise UsageError(f"pyprof.timeit: unknown device {device!r}", "use cpu, cuda or cuda:N")
+    clock: Clock = CpuClock(torch, flush) if kind == "cpu" else _CudaClock(torch, device, flush)
     with clock.current:
         once = _warm_up(clock, fn, args, warmup)
         count = calls or min(max(math.ceil(seconds / max(once, 1e-9)), _MIN_CALLS), _MAX_CALLS)
@@ -148,10 +152,8 @@ def _tensors(torch: ModuleType, values: Iterable[object]) -> Iterator[torch.Tens
 
 def _device(torch: ModuleType, args: Iterable[object]) -> str:
     tensors = list(_tensors(torch, args))
-    for tensor in tensors:
-        if tensor.device.type == "cuda":
-            return str(tensor.device)
-    return "cuda" if not tensors and torch.cuda.is_initialized() else "cpu"
+    on_gpu = (str(tensor.device) for tensor in tensors if tensor.device.type == "cuda")
+    return next(on_gpu, "cuda" if not tensors and torch.cuda.is_initialized() else "cpu")
 
 
 def _warm_up(clock: Clock, fn: Callable[..., object], args: Sequence[object], seconds: float) -> float:
@@ -220,12 +222,6 @@ class _CudaClock:
         self._buffer = torch.empty(_flush_bytes(cache), dtype=torch.int8, device=self.device) if flush else None
         self._launching_s: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def _wait(self) -> None:
-        """Keep the device busy until a call is likely to be in its queue."""
-        if self._launching_s:
-            wait = min(_MARGIN * quantile(tuple(self._launching_s), 0.5) + _EVENTS_S, _LONGEST_WAIT_S)
-            self._torch.cuda._sleep(int(wait * _CYCLES_PER_S))
-
     def measure(self, fn: Callable[..., object], args: Sequence[object], count: int) -> tuple[Seconds, Seconds]:
         """Seconds of each of `count` calls on the device, and on the host until each returned."""
         cuda, now, hosts = self._torch.cuda, time.perf_counter, []
@@ -233,7 +229,9 @@ class _CudaClock:
         for begin, end in events:
             if self._buffer is not None:
                 self._buffer.zero_()
-            self._wait()
+            if self._launching_s:  # keep the device busy until the call is likely to be in its queue
+                wait_s = min(_MARGIN * quantile(tuple(self._launching_s), 0.5) + _EVENTS_S, _LONGEST_WAIT_S)
+                cuda._sleep(int(wait_s * _CYCLES_PER_S))
             begin.record()
             begun = now()
             fn(*args)
@@ -246,13 +244,6 @@ class _CudaClock:
 
 
 Clock: TypeAlias = CpuClock | _CudaClock
-
-
-def _clock(torch: ModuleType, device: str, flush: bool) -> Clock:
-    kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise UsageError(f"pyprof.timeit: unknown device {device!r}", "use cpu, cuda or cuda:N")
-    return CpuClock(torch, flush) if kind == "cpu" else _CudaClock(torch, device, flush)
 
 
 def _record(torch: ModuleType, gpu: bool, fn: Callable[..., object], args: Sequence[object]) -> dict[str, int] | None:

@@ -1,7 +1,7 @@
-"""Records -> for a kind of advice that can be tried on this machine, what most time went into and what to hold it against.
+"""Records -> trials for a kind of advice: the work that took most time, and the alternatives to compare it with.
 
-The kinds are those of `alternatives.KINDS`. One that nothing in the capture allows to be tried has a reason instead. Nothing is
-run here; must not know torch.
+The kinds are those of `alternatives.KINDS`. A kind that cannot be tried with this capture has a reason instead. Nothing is run
+here; must not know torch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Spent(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """work: as recorded; others: what to hold it against; spent: its executions."""
+    """work: as recorded; others: the alternatives to compare it with; spent: its executions."""
 
     work: Work
     others: list[Alternative]
@@ -64,7 +64,7 @@ def calls_that_ran(records: Records) -> dict[int, Spent]:
 
 
 def find_trials(kind: str, records: Records, *, gpu: bool) -> Iterator[Trial | str]:
-    """What to run for a kind of advice, that of most time first, and at most once why something cannot be run.
+    """Trials for a kind of advice, the most time first; at most once the reason why something cannot be run.
 
     gpu: for a GPU, which has more to try.
     """
@@ -107,7 +107,12 @@ def _attention(records: Records) -> Trial | str:
         if found is None:
             continue
         begin, end = found
-        parts = [call for call in near[begin : end + 1] if _is_part(call)]
+        # Copies are mostly made by the ops beside them, which make them again when they are repeated.
+        parts = [
+            call
+            for call in near[begin : end + 1]
+            if _shape(call) and not formulas.is_copy(call.name) and formulas.evaluate(call).cost.bytes != 0
+        ]
         lacking = next((f"{call.name} cannot be run alone: {why}" for call in parts if (why := replayable(call))), None)
         if lacking is None:
             each = int(ns[first + begin : first + end + 1].sum())
@@ -117,21 +122,26 @@ def _attention(records: Records) -> Trial | str:
     return reason
 
 
-def _is_part(call: OpCall) -> bool:
-    """Whether an op among those of attention works on tensors: copies are mostly made by the ops beside them, which make them
-    again when they are repeated."""
-    return bool(_shape(call)) and not formulas.is_copy(call.name) and formulas.evaluate(call).cost.bytes != 0
-
-
 def _shape(call: OpCall) -> tuple[int, ...]:
     return call.tensors[0].shape if call.tensors else ()
 
 
 def _around(near: list[OpCall], at: int) -> tuple[int, int] | None:
     """The places of the product that makes the scores of a softmax, and of the one that takes its result."""
-    scores = _shape(near[at])
-    before = next((i for i in range(at - 1, -1, -1) if (two := _operands(near[i])) and _makes(*two, scores)), None)
-    after = next((i for i in range(at + 1, len(near)) if (two := _operands(near[i])) and _takes(*two, scores)), None)
+    *batch, rows, columns = _shape(near[at])
+
+    def makes_scores(left: TensorSpec, right: TensorSpec) -> bool:
+        sizes = (*left.shape[-2:-1], right.shape[-1])
+        return sizes == (rows, columns) and same_batch(left) and left.shape[-1] == right.shape[-2]
+
+    def takes_scores(left: TensorSpec, right: TensorSpec) -> bool:
+        return left.shape[-2:] == (rows, columns) and same_batch(left) and right.shape[-2] == columns
+
+    def same_batch(left: TensorSpec) -> bool:
+        return math.prod(left.shape[:-2]) == math.prod(batch)
+
+    before = next((i for i in range(at - 1, -1, -1) if (two := _operands(near[i])) and makes_scores(*two)), None)
+    after = next((i for i in range(at + 1, len(near)) if (two := _operands(near[i])) and takes_scores(*two)), None)
     return None if before is None or after is None else (before, after)
 
 
@@ -139,16 +149,6 @@ def _operands(call: OpCall) -> tuple[TensorSpec, TensorSpec] | None:
     if call.op not in _PRODUCTS or len(call.tensors) < 2 or min(len(tensor.shape) for tensor in call.tensors[-2:]) < 3:
         return None
     return call.tensors[-2], call.tensors[-1]  # baddbmm has another one before
-
-
-def _makes(left: TensorSpec, right: TensorSpec, scores: tuple[int, ...]) -> bool:
-    sizes = (*left.shape[-2:-1], right.shape[-1])
-    return sizes == scores[-2:] and math.prod(left.shape[:-2]) == math.prod(scores[:-2]) and left.shape[-1] == right.shape[-2]
-
-
-def _takes(left: TensorSpec, right: TensorSpec, scores: tuple[int, ...]) -> bool:
-    same = left.shape[-2:] == scores[-2:] and math.prod(left.shape[:-2]) == math.prod(scores[:-2])
-    return same and right.shape[-2] == scores[-1]
 
 
 def _fused(scores: OpCall, mixing: OpCall, parts: list[OpCall]) -> OpCall:
@@ -162,17 +162,16 @@ def _fused(scores: OpCall, mixing: OpCall, parts: list[OpCall]) -> OpCall:
     args = [TensorSpec((*heads, *two), query.dtype) for two in sizes]
     if any(call.op in _MASKING and len(call.tensors) > 1 for call in parts):
         args.append(TensorSpec((1, 1, queries, keys), query.dtype))
-    dropped = [share for call in parts if "dropout" in call.op and isinstance(share := _share_dropped(call), float)]
+    dropped = []  # shares of elements that dropouts zero, where they train
+    for call in parts:
+        if "dropout" in call.op:
+            _, share, train, *_ = (*call.args, None, None, None)
+            named = dict(call.kwargs)
+            trains = named.get("training", named.get("train", train)) is not False
+            share = named.get("p", share)
+            dropped += [share] if trains and isinstance(share, float) else []
     kwargs = (("dropout_p", dropped[0]),) if dropped else ()
     return OpCall("torch.nn.functional", "scaled_dot_product_attention", tuple(args), kwargs)
-
-
-def _share_dropped(call: OpCall) -> object:
-    """The share of elements that a dropout zeroes, None where it does not train or did not record it."""
-    _, share, train, *_ = (*call.args, None, None, None)
-    named = dict(call.kwargs)
-    trains = named.get("training", named.get("train", train))
-    return None if trains is False else named.get("p", share)
 
 
 def _optimizer(records: Records) -> Trial | str:

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from pyprof.errors import PyprofError
-from pyprof.visible import tell
+from pyprof.messages import tell
 from scripts.gpu_check import check
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import pyprof
-from pyprof.counters import collect
+from pyprof.counters import counted
 from pyprof.errors import PyprofError, ToolError, UsageError
 from pyprof.recording.tools import ask
 from pyprof.scrub import command as scrub
@@ -188,7 +188,7 @@ class Checks:
             return Outcome("skip", "ncu is not here" if self.on.ncu is None else "ncu counts on GPUs of NVIDIA")
         major, minor = self.alone["cc"]
         job = self._job("ncu")
-        if problem := self._call(ways.count(job, ",".join(collect.metrics(f"{major}.{minor}")))):
+        if problem := self._call(ways.count(job, ",".join(counted.metrics(f"{major}.{minor}")))):
             return Outcome("skip", f"ncu did not count: {problem}")
         try:
             return judge.counters(pyprof.load(f"{job.base}.csv").counters(str(first.capture)))

@@ -14,7 +14,7 @@ import pytest
 
 import pyprof
 from pyprof.cli import main
-from pyprof.counters.collect import metrics
+from pyprof.counters.counted import metrics
 from pyprof.errors import InputError
 from pyprof.hardware.devices import load
 

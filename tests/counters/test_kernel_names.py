@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyprof.counters.names import base, same_kernels, words
+from pyprof.counters.match import base, same_kernels, words
 
 NCU = (
     "void vectorized_elementwise_kernel<4, unnamed>::silu_kernel(TensorIteratorBase &)::[lambda() (instance 1)]::operator ()() "

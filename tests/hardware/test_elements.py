@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyprof.hardware.elements import element_type
+from pyprof.hardware.kernels import element_type
 
 CAT = "void at::native::(anonymous namespace)::CatArrayBatchedCopy%s, unsigned int, 3, 64, 64>(int)"
 APPLY = (

@@ -11,7 +11,7 @@ import pytest
 
 from pyprof.errors import InputError
 from pyprof.hardware.devices import PRECISIONS, Gpu, is_named, load, ops_per_clock
-from pyprof.hardware.gpus import Recorded, find, from_file, named
+from pyprof.hardware.gpus import RecordedGpu, find, from_file, named
 
 GPUS = [gpu for gpu, _ in load()]
 ROWS = [*csv.DictReader(files("pyprof.hardware").joinpath("gpus.csv").read_text().splitlines())]
@@ -154,50 +154,50 @@ def test_a_sibling_is_not_taken_for_the_card(name: str) -> None:
 
 def test_of_several_with_one_name_multiprocessors_and_memory_decide() -> None:
     name = "NVIDIA GeForce RTX 3080"
-    assert find(name, Recorded((8, 6), 70))[0].dram_bytes_per_s == pytest.approx(912.4e9)
-    assert find(name, Recorded((8, 6), memory_bytes=10 << 30))[0].dram_bytes_per_s == pytest.approx(760e9)
+    assert find(name, RecordedGpu((8, 6), 70))[0].dram_bytes_per_s == pytest.approx(912.4e9)
+    assert find(name, RecordedGpu((8, 6), memory_bytes=10 << 30))[0].dram_bytes_per_s == pytest.approx(760e9)
     unsure, notes = find(name)
     assert unsure.dram_bytes_per_s is None and "RTX 3080 or RTX 3080 12GB" in notes[0]
-    twelve, notes = find("NVIDIA GeForce RTX 3060", Recorded((8, 6), 28, memory_bytes=12622168064))
+    twelve, notes = find("NVIDIA GeForce RTX 3060", RecordedGpu((8, 6), 28, memory_bytes=12622168064))
     assert twelve.dram_bytes_per_s == 360e9 and notes == []
 
 
 def test_unknown_device_is_described_by_its_compute_capability() -> None:
-    gpu, notes = find("NVIDIA Mystery", Recorded((8, 0), 100, 1.5e9))
+    gpu, notes = find("NVIDIA Mystery", RecordedGpu((8, 0), 100, 1.5e9))
     assert gpu.peaks["bf16"] == 2048 * 100 * 1.5e9 and gpu.dram_bytes_per_s is None
     assert gpu.limits is not None and gpu.confidence == "low" and "memory bandwidth unknown" in notes[0]
-    gpu, notes = find("NVIDIA Mystery", Recorded((8, 0), 100, 1.5e9, dram_bytes_per_s=1e12, l2_bytes=1 << 20))
+    gpu, notes = find("NVIDIA Mystery", RecordedGpu((8, 0), 100, 1.5e9, dram_bytes_per_s=1e12, l2_bytes=1 << 20))
     assert (gpu.dram_bytes_per_s, gpu.l2_bytes) == (1e12, 1 << 20) and "bandwidth as recorded" in notes[0]
-    geforce, _ = find("NVIDIA GeForce RTX 4068", Recorded((8, 9), 46, 2.475e9))
+    geforce, _ = find("NVIDIA GeForce RTX 4068", RecordedGpu((8, 9), 46, 2.475e9))
     assert geforce.peaks["bf16"] == pytest.approx(58.3e12, rel=0.01)  # with fp32 accumulation, as the whitepaper has the 4070
     assert find("")[0].peaks == {}
-    assert set(find("NVIDIA T1000", Recorded((7, 5), 14, 1.395e9))[0].peaks) == {"fp64", "fp32"}
-    assert "fp16" in find("NVIDIA T40", Recorded((7, 5), 40, 1.5e9))[0].peaks
+    assert set(find("NVIDIA T1000", RecordedGpu((7, 5), 14, 1.395e9))[0].peaks) == {"fp64", "fp32"}
+    assert "fp16" in find("NVIDIA T40", RecordedGpu((7, 5), 40, 1.5e9))[0].peaks
 
 
 def test_a_laptop_whose_clock_its_maker_chose_takes_the_recorded_one() -> None:
-    gpu, _ = find("NVIDIA GeForce RTX 5090 Laptop GPU", Recorded((12, 0), 82, 2.16e9))
+    gpu, _ = find("NVIDIA GeForce RTX 5090 Laptop GPU", RecordedGpu((12, 0), 82, 2.16e9))
     assert gpu.peaks["bf16"] == pytest.approx(82 * 1024 * 2.16e9 / 2) and gpu.dram_bytes_per_s == 896e9
     assert find("NVIDIA GeForce RTX 5090 Laptop GPU")[0].peaks == {}
 
 
 def test_a_slice_or_variant_is_scaled_by_its_multiprocessors() -> None:
-    whole, _ = find("NVIDIA A100-SXM4-40GB", Recorded((8, 0), 108))
-    part, notes = find("NVIDIA A100-SXM4-40GB MIG 1g.5gb", Recorded((8, 0), 14, memory_bytes=5 << 30))
+    whole, _ = find("NVIDIA A100-SXM4-40GB", RecordedGpu((8, 0), 108))
+    part, notes = find("NVIDIA A100-SXM4-40GB MIG 1g.5gb", RecordedGpu((8, 0), 14, memory_bytes=5 << 30))
     assert part.peaks["bf16"] == pytest.approx(whole.peaks["bf16"] * 14 / 108)
     assert part.dram_bytes_per_s is None and len(notes) == 2
-    die, notes = find("AMD Instinct MI300X", Recorded((9, 4), 38))  # one of eight, in the mode CPX
+    die, notes = find("AMD Instinct MI300X", RecordedGpu((9, 4), 38))  # one of eight, in the mode CPX
     assert die.peaks["bf16"] == pytest.approx(1307.4e12 / 8) and die.dram_bytes_per_s is None and len(notes) == 2
 
 
 def test_name_and_compute_capability_that_disagree_are_said() -> None:
-    gpu, notes = find("NVIDIA A100-SXM4-40GB", Recorded((9, 0), 108, 1.4e9))
+    gpu, notes = find("NVIDIA A100-SXM4-40GB", RecordedGpu((9, 0), 108, 1.4e9))
     assert gpu.arch == "9.0" and "compute capability" in notes[0]
 
 
 def test_what_the_capture_says_wins() -> None:
     gpu, _ = find("NVIDIA A100-SXM4-80GB")
-    measured, _ = find("NVIDIA A100-SXM4-80GB", Recorded(dram_bytes_per_s=2e12, l2_bytes=41943040, clock_hz=1e9))
+    measured, _ = find("NVIDIA A100-SXM4-80GB", RecordedGpu(dram_bytes_per_s=2e12, l2_bytes=41943040, clock_hz=1e9))
     assert (measured.dram_bytes_per_s, measured.l2_bytes, measured.boost_hz) == (2e12, 41943040, gpu.boost_hz)
     assert measured.peaks == gpu.peaks
 
@@ -267,20 +267,20 @@ def test_names_that_mean_none(said: str) -> None:
     ("AMD Instinct MI355X", (9, 5), "MI355X"), ("AMD Instinct MI300A", (9, 4), "MI300A"),
 ])  # fmt: skip
 def test_devices_of_amd_by_the_capability_that_torch_records(name: str, cc: tuple[int, int], row: str) -> None:
-    gpu, notes = find(name, Recorded(cc))
+    gpu, notes = find(name, RecordedGpu(cc))
     assert gpu.peaks == named(row).peaks and gpu.amd and gpu.capability == cc and gpu.cc is None and notes == []
 
 
 def test_a_device_of_amd_without_a_name_is_told_by_its_memory_or_has_what_all_of_its_kind_have() -> None:
-    gpu, notes = find("", Recorded((9, 4), 304))
+    gpu, notes = find("", RecordedGpu((9, 4), 304))
     assert gpu.peaks["bf16"] == named("MI300X").peaks["bf16"] and gpu.dram_bytes_per_s is None and "MI325X" in notes[0]
-    gpu, notes = find("", Recorded((9, 4), 304, memory_bytes=206141652992))
+    gpu, notes = find("", RecordedGpu((9, 4), 304, memory_bytes=206141652992))
     assert gpu.name == "MI300X" and gpu.dram_bytes_per_s == 5.3e12 and "by its memory" in notes[0]
-    assert find("", Recorded((9, 0), 132))[0].peaks == {} and not find("", Recorded((9, 0), 132))[0].amd
+    assert find("", RecordedGpu((9, 0), 132))[0].peaks == {} and not find("", RecordedGpu((9, 0), 132))[0].amd
 
 
 def test_devices_of_amd_that_are_not_in_the_table_are_not_taken_for_nvidias() -> None:
-    part, notes = find("", Recorded((9, 4), 17))
+    part, notes = find("", RecordedGpu((9, 4), 17))
     assert part.arch == "gfx942" and part.peaks == {} and len(notes) == 1
-    radeon, _ = find("AMD Radeon PRO W7900", Recorded((11, 0), 96))  # 11.0 is Jetson Thor
+    radeon, _ = find("AMD Radeon PRO W7900", RecordedGpu((11, 0), 96))  # 11.0 is Jetson Thor
     assert radeon.amd and radeon.peaks == {} and radeon.cc is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyprof.hardware.devices import load
 from pyprof.hardware.kernels import rules
-from pyprof.hardware.literals import may_match
+from pyprof.hardware.names import may_match
 
 REGEXES = [*(rule.regex for rule in rules()), *(names for _, names in load())]
 

@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="needs torch")
 
 import pyprof
-from pyprof.recording.bounds import Bounds
-from pyprof.recording.growth import Growth
+from pyprof.recording.limits import Bounds, Growth
 from pyprof.recording.programs import is_launcher, program_name
 from pyprof.recording.tools import job_rank
 from tests.recording.test_run import _run, _shapes
@@ -46,14 +45,14 @@ if how == "fork":
     os.waitpid(child, 0)
 if how == "exit": os._exit(3)
 """
-WARM = "pyprof: steps 2 and 3 are recorded, after warm-up (--steps A:B records others, --steps all everything)"
+WARM = "pyprof: recorded steps 2 and 3, after warm-up (others: --steps A:B; the whole run: --steps all)"
 
 
 @pytest.mark.parametrize(
     ("how", "code", "shapes", "line"),
     [
         ("ok", 0, {5, 7}, WARM),
-        ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded is what ran from the start"),
+        ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded what ran from the start"),
         ("three", 0, {5}, "pyprof: step 2 is recorded, after warm-up"),
         ("two", 0, {5, 7}, WARM),
         ("scaler", 0, {7}, WARM),  # a step that the scaler skips is part of the next one
@@ -108,8 +107,8 @@ for _ in range(int(sys.argv[1])):
     ("words", "line"),
     [
         (("6", "train"), WARM),
-        (("2", "train"), "the program made 2 steps, none of them warm: recorded is what ran after torch.compile compiled"),
-        (("9", "infer"), "recorded is what ran after torch.compile compiled"),
+        (("2", "train"), "the program made 2 steps, none of them warm: recorded what ran after torch.compile compiled"),
+        (("9", "infer"), "recorded what ran after torch.compile compiled"),
     ],
 )
 def test_what_torch_compile_does_to_compile_is_not_recorded(
@@ -165,8 +164,8 @@ def test_what_is_allocated_for_good_counts(grows: list[int], over: bool, monkeyp
     """A limit of 100 bytes of trace is one of 25 allocated bytes, by the least of four samples."""
     called, left = threading.Event(), iter(grows)
     growth = Growth(Bounds(100), lambda: True, lambda reason: called.set())
-    monkeypatch.setattr("pyprof.recording.growth._SECONDS", 0.001)
-    monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
+    monkeypatch.setattr("pyprof.recording.limits._SAMPLE_S", 0.001)
+    monkeypatch.setattr("pyprof.recording.limits._tensor_bytes", lambda: 0)
     with pytest.raises(StopIteration) if not over else monkeypatch.context():
         growth._watch(lambda: next(left))
     assert called.is_set() is over

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 
 import pytest
 
-from pyprof.recording import bounds
-from pyprof.recording.bounds import Bounds, Pace, ns_per_byte
-from pyprof.recording.growth import Growth
+from pyprof.recording import limits as limits_module
+from pyprof.recording.limits import Bounds, Growth, Pace, ns_per_byte
 
 LARGE = "since its trace becomes too large: --steps A:B records a few steps, --limit 0 all"
 LONG = "since it would cost more than 5 minutes ({}): --steps A:B records a few steps, --limit-time 0 all"
@@ -70,8 +70,9 @@ def test_nothing_is_known_of_a_program_that_is_recorded_from_its_start(monkeypat
 
 
 def test_a_machine_that_takes_twice_as_long_may_record_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "_seconds_to_compress", lambda text: 2 * bounds._COMPRESSING_S)
-    assert ns_per_byte() == 2 * bounds._NS_PER_BYTE
+    readings = count()
+    monkeypatch.setattr("pyprof.recording.limits.time.thread_time", lambda: next(readings) * 2 * limits_module._COMPRESSING_S)
+    assert ns_per_byte() == pytest.approx(2 * limits_module._NS_PER_BYTE)
     monkeypatch.undo()
     assert ns_per_byte() > 0
 
@@ -79,9 +80,9 @@ def test_a_machine_that_takes_twice_as_long_may_record_half_as_much(monkeypatch:
 @pytest.mark.parametrize("measured", [True, False])
 def test_a_recording_that_only_takes_long_is_stopped(measured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trace stays small, or nobody knows; the steps do not."""
-    monkeypatch.setattr("pyprof.recording.growth._SECONDS", 0.001)
-    monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
-    monkeypatch.setattr("pyprof.recording.growth._allocator", lambda: (lambda: 1000) if measured else None)
+    monkeypatch.setattr("pyprof.recording.limits._SAMPLE_S", 0.001)
+    monkeypatch.setattr("pyprof.recording.limits._tensor_bytes", lambda: 0)
+    monkeypatch.setattr("pyprof.recording.limits._allocator", lambda: (lambda: 1000) if measured else None)
     reasons: list[str] = []
     stopped = threading.Event()
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from pyprof.recording.processes import end_marked, is_running
+from pyprof.recording.nsys import end_marked, is_running
 
 _WAITS = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.recording.nsys import STARTS, profile
-from pyprof.recording.processes import is_running
+from pyprof.recording.nsys import STARTS, is_running, profile
 
 FAILS = f"""#!{sys.executable}
 import os, subprocess, sys

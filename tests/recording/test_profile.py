@@ -19,7 +19,7 @@ from pyprof.markers import Kind, decode
 from pyprof.nvtx.state import STATE
 from pyprof.recording import profile as profile_module
 from pyprof.recording.profile import Recorder as Switch
-from pyprof.recording.steps import StepClock, Steps, Window
+from pyprof.recording.steps import StepClock, Steps, StepWindow
 
 
 class Ranges:
@@ -194,7 +194,7 @@ def test_a_step_that_fails_is_none_and_its_error_passes() -> None:
 def test_each_window_opens_once(windows: Steps, numbers: list[int], expected: list[int | str]) -> None:
     said: list[int | str] = []
     now: list[int | str] = []
-    window = Window(windows, lambda: said.append(now[-1]), lambda: said.append(now[-1]))
+    window = StepWindow(windows, lambda: said.append(now[-1]), lambda: said.append(now[-1]))
     for number in numbers:
         now.append(number)
         window.begins(number)

@@ -64,7 +64,7 @@ def test_a_name_taken_at_the_last_moment_is_left_alone(tmp_path: Path, monkeypat
     """As by another run that ends at the same time: all files move on to the next number, none stays behind."""
     (tmp_path / "net.sqlite").write_text("mine")
     (tmp_path / "net.2.dict").mkdir()
-    monkeypatch.setattr(results, "_places", lambda target: [])
+    monkeypatch.setattr("pyprof.recording.results.os.path.lexists", lambda place: False)
     assert keep(tmp_path / "net", ".nsys-rep", ".sqlite", ".dict/part") == {
         f"net.3.{end}" for end in ("nsys-rep", "sqlite", "dict")
     }

@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="needs torch")
 import pyprof.recording.run as run_module
 from pyprof.cli import main
 from pyprof.errors import ToolError, UsageError
-from pyprof.recording.processes import is_running
+from pyprof.recording.nsys import is_running
 from pyprof.recording.run import choose_tool
 from pyprof.recording.steps import parse_steps
 from tests.conftest import ROOT
@@ -155,7 +155,7 @@ def _told(done: Done) -> str:
 
 def _table(done: Done) -> list[str]:
     """The lines of the table of the ops that took most time."""
-    _, header, rest = done.stderr.partition("\npyprof: every row:")[0].partition("   Time(ms)")
+    _, header, rest = done.stderr.partition("\npyprof: all kernels:")[0].partition("   Time(ms)")
     return [line for line in (header + rest).splitlines() if header and not line.startswith("pyprof: ")]
 
 
@@ -239,7 +239,7 @@ def test_a_program_that_is_killed(program: Path, tmp_path: Path, tool: str) -> N
 def test_steps_that_were_complete_before_the_program_is_killed_are_kept(program: Path, tmp_path: Path) -> None:
     done = _run(tmp_path, "--tool", "torch", "-o", "out", program, "kill")
     assert done.returncode == 128 + signal.SIGUSR1
-    assert _shapes(done) == {5, 7} and "pyprof: steps 2 and 3 are recorded, after warm-up" in done.stderr
+    assert _shapes(done) == {5, 7} and "pyprof: recorded steps 2 and 3, after warm-up" in done.stderr
 
 
 def test_workers_that_the_program_spawns_find_its_classes(tmp_path: Path, tool: str) -> None:
@@ -328,11 +328,11 @@ print([event.count for event in p.key_averages() if event.key == "aten::mm"])
 @pytest.mark.parametrize(
     ("options", "steps", "shapes", "recorded"),
     [
-        ((), 0, set(), "recorded is what ran from the start, before"),
-        ((), 1, {2}, "recorded is what ran from the start, before"),
-        ((), 3, {5}, "recorded is what ran from step 2 on, before"),
+        ((), 0, set(), "recorded only what ran from the start, until"),
+        ((), 1, {2}, "recorded only what ran from the start, until"),
+        ((), 3, {5}, "recorded only what ran from step 2 on, until"),
         ((), 4, {5, 7}, None),
-        (("--steps", "1:5"), 3, {3, 5}, "recorded is only what ran before"),
+        (("--steps", "1:5"), 3, {3, 5}, "recorded only what ran until"),
     ],
 )
 def test_a_program_that_profiles_itself(
@@ -347,9 +347,7 @@ def test_a_program_that_profiles_itself(
     if recorded:
         assert said == [f"pyprof: {recorded} the program used torch.profiler itself: --tool nsys records all of it"]
     else:
-        assert said == [
-            "pyprof: steps 2 and 3 are recorded, after warm-up (--steps A:B records others, --steps all everything)"
-        ]
+        assert said == ["pyprof: recorded steps 2 and 3, after warm-up (others: --steps A:B; the whole run: --steps all)"]
 
 
 def test_every_row_has_its_step(program: Path, tmp_path: Path, tool: str) -> None:

@@ -19,7 +19,7 @@ from pyprof.cli import main
 from pyprof.errors import ToolError, UsageError
 from pyprof.loading import open_trace
 from pyprof.markers import Kind
-from pyprof.recording.torchprof import Chosen, Schedule, _cuda_is_there, capture, schedule
+from pyprof.recording.torchprof import ChosenSteps, Schedule, _cuda_is_there, capture, schedule
 from tests.conftest import ROOT
 
 torch = pytest.importorskip("torch")
@@ -41,11 +41,11 @@ def test_the_schedule_is_torchs(wait: int, warmup: int, active: int, repeat: int
 
 
 def test_chosen_windows_each_have_a_step_that_warms_up() -> None:
-    chosen = Chosen(((2, 4), (4, 5), (7, 8)))
+    chosen = ChosenSteps(((2, 4), (4, 5), (7, 8)))
     assert [chosen.action(step) for step in range(9)] == [
         *("NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE", "RECORD_AND_SAVE", "NONE", "WARMUP", "RECORD_AND_SAVE", "NONE")
     ]
-    assert Chosen(((0, 1),)).action(0) == "RECORD_AND_SAVE"
+    assert ChosenSteps(((0, 1),)).action(0) == "RECORD_AND_SAVE"
 
 
 @pytest.mark.parametrize("wrong", [{"active": 0}, {"wait": -1}, {"warmup": -1}, {"repeat": -1}, {"skip": -1}])
@@ -68,7 +68,7 @@ def test_each_cycle_has_a_file_and_a_table(tmp_path: Path, capfd: pytest.Capture
         text = table.read_text()
         (row,) = [line.split() for line in text.splitlines() if " matmul " in line]
         assert row[2:] == ["2", "forward", "matmul", "M=2,N=4,K=3,fp32"]
-        assert text.endswith(f"every row: python -m pyprof.prof -w 150 {path}\n") and f"{table}:\n{text}" in err
+        assert text.endswith(f"all kernels: python -m pyprof.prof -w 150 {path}\n") and f"{table}:\n{text}" in err
     steps = [sorted(m.step for m in open_trace(path).markers if m.kind == Kind.STEP) for path in p.traces]
     assert steps == [[2, 3], [6, 7]]
 

@@ -24,8 +24,7 @@ from mcp.types import CallToolResult
 from pyprof.cli import main
 from pyprof.serving import server, tools
 from pyprof.serving.folders import Folders, Refused
-from pyprof.serving.results import document, text_of
-from pyprof.serving.texts import CLOSE, OPEN, marked, visible
+from pyprof.serving.results import CLOSE, OPEN, document, marked, text_of, visible
 from pyprof.serving.tools import CHARACTERS, GAP_TABLES, TOOLS, Session, answer
 from tests.conftest import ROOT
 from tests.report.diff.test_diff import Program, steady

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="needs torch")
 
 from pyprof.errors import PyprofError, ToolError, UsageError
 from pyprof.opcall import UNKNOWN, OpCall, parse_call
-from pyprof.timers.apart import Apart, Job
+from pyprof.timers.apart import Apart, TimingJob
 from pyprof.timers.replay import OptimizerStep
 
 
@@ -34,8 +34,8 @@ class Hang:
         yield from ()
 
 
-def _job(work: Any) -> Job:
-    return Job(work, "cpu", 0.001, False)
+def _job(work: Any) -> TimingJob:
+    return TimingJob(work, "cpu", 0.001, False)
 
 
 def _call(text: str) -> tuple[OpCall, ...]:

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs torch")
 from pyprof.cli import main
 from pyprof.errors import PyprofError, ToolError
 from pyprof.timers import apart, command
-from pyprof.timers.apart import Apart, Job
+from pyprof.timers.apart import Apart, TimingJob
 from pyprof.timers.timing import Timing
 from tests.terminals import bare
 from tests.tiny import Nsys
@@ -26,8 +26,8 @@ def _in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     if request.node.get_closest_marker("slow"):
         return
 
-    def measured(_: Apart, job: Job) -> Timing:
-        found = apart._answer(apart._measured, (job,), False)
+    def measured(_: Apart, job: TimingJob) -> Timing:
+        found = apart._answer(apart.TimingJob.run, (job,), False)
         if isinstance(found, PyprofError):
             raise found
         return found
@@ -126,7 +126,7 @@ def test_advice_is_tried(capture: str, capsys: pytest.CaptureFixture[str], monke
     """fp32 takes 2 us, bf16 1 us, fp16 cannot be run; of the two calls that can be padded neither can."""
     answers = iter([2e-6, 1e-6, ToolError("not here"), ToolError("stopped"), ToolError("stopped")])
 
-    def measured(_: Apart, job: Job) -> Timing:
+    def measured(_: Apart, job: TimingJob) -> Timing:
         answer = next(answers)
         if isinstance(answer, ToolError):
             raise answer

@@ -19,13 +19,13 @@ from pyprof.arrays.columns import Growing, distinct_values, extent, narrowest
 from pyprof.arrays.sorting import Groups
 from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
 from pyprof.markers import Kind
+from pyprof.messages import done
 from pyprof.parse.attribution.derived import retyped, with_inside
 from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
 from pyprof.parse.sources.trace import Table
-from pyprof.progress import done
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14

@@ -17,11 +17,10 @@ from pathlib import Path
 
 from pyprof.errors import InputError, PyprofError, ToolError
 from pyprof.memory import bytes_of
+from pyprof.messages import done, stage, tell
 from pyprof.parse.records import parquet
 from pyprof.parse.records.records import Records
-from pyprof.progress import done, stage
 from pyprof.tables.files import whole_file
-from pyprof.visible import tell
 
 VARIABLE = "PYPROF_CACHE_SIZE"
 _LIMIT = "10G"

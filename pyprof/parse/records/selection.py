@@ -13,9 +13,9 @@ import numpy as np
 
 from pyprof.arrays.types import Bools
 from pyprof.errors import InputError, UsageError
+from pyprof.messages import tell
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.visible import tell
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")

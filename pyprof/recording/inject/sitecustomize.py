@@ -9,14 +9,6 @@ import os
 import sys
 
 
-def _restore_environment() -> None:
-    before = os.environ.pop("PYPROF_RUN_PYTHONPATH", None)
-    if before is None:
-        os.environ.pop("PYTHONPATH", None)
-    else:
-        os.environ["PYTHONPATH"] = before
-
-
 def _begin() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
@@ -34,7 +26,11 @@ def _begin() -> None:
     finally:
         sys.path.remove(root)
     del os.environ["PYPROF_RUN"]
-    _restore_environment()
+    before = os.environ.pop("PYPROF_RUN_PYTHONPATH", None)
+    if before is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = before
     start(folder)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.loading import load_with_trace
+from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.prof.frame import Frame
 from pyprof.report.diff import baselines, document
@@ -26,7 +27,6 @@ from pyprof.report.diff.compare import Comparison, RankComparison, compare_ranks
 from pyprof.report.time.overview import Overview
 from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, require_table, selected
-from pyprof.visible import tell
 
 FAILED = 3  # exit code: slower than --fail-over allows
 TABLES = {"where": document.where_table}

@@ -8,11 +8,11 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from pyprof.messages import one_line
 from pyprof.report.diff.compare import Comparison, StepChange
 from pyprof.report.diff.document import head, rows_table, short_table, to_json
 from pyprof.tables.rows import Rows, chosen, html, to_pandas
 from pyprof.tables.table import Table
-from pyprof.visible import one_line
 
 if TYPE_CHECKING:
     import pandas

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
+from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
-from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.hardware.devices import Gpu

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
+from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.report.ranks.advice import lines
 from pyprof.report.ranks.results import PER_STEP, TABLES, matrix_of
@@ -20,7 +21,6 @@ from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import on_terminal, ordered, say, write
 from pyprof.tables.screen import add_tables, one_table_option, selected
 from pyprof.tables.table import Table, Texts
-from pyprof.visible import tell
 
 _SHOWN = 10  # rows of a table on the screen
 # The tables there, and what decides which rows are shown.

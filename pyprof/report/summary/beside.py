@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pyprof.messages import one_line
 from pyprof.report.summary.model import Figures
 from pyprof.report.summary.styled import Line, Units, percent, utilised
 from pyprof.tables.shorten import shortened
-from pyprof.visible import one_line
 
 _LABEL = 24
 _LEAST_WIDTH = 15

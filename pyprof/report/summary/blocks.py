@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pyprof.messages import one_line
 from pyprof.prof.group import LEAST_KNOWN
 from pyprof.report.summary.model import Figures, Share, StepPhase
 from pyprof.report.summary.styled import Line, Units, percent
 from pyprof.tables.shorten import shortened
 from pyprof.tables.units import bar
-from pyprof.visible import one_line
 
 _GAP = 3  # between columns
 _LEAST_WIDTH = 28  # characters of a column

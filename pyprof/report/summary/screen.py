@@ -11,10 +11,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from pyprof.messages import one_line
 from pyprof.report.summary.blocks import lost_rows, share_rows, step_phase_rows
 from pyprof.report.summary.model import Device, Figures, StepTimes
 from pyprof.report.summary.styled import Line, Units, known_share, percent, plain, utilised
-from pyprof.visible import one_line
 
 LINES = 44  # of a terminal with 45, whose last holds the prompt
 _LEAST_SHARE = 0.005  # of the wall time: smaller parts are summed up as `other`

@@ -20,15 +20,14 @@ import numpy as np
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import EmptyCapture, InputError, UsageError
 from pyprof.loading import load_with_trace, open_trace
+from pyprof.messages import stage, tell
 from pyprof.parse.records.records import Records, empty
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.parse.sources.trace import Trace
 from pyprof.prof.frame import Frame
-from pyprof.progress import stage
 from pyprof.report.time.overview import Overview
 from pyprof.report.trace.document import Document, cut, extent, trace_of
 from pyprof.tables.files import check_output, whole_file
-from pyprof.visible import tell
 
 LIMIT_BYTES = 300_000_000  # of uncompressed text: about as much as ui.perfetto.dev opens well
 _ROOM = 0.8  # of the limit: the most that a proposed part fills

@@ -12,7 +12,7 @@ from random import Random
 
 from pyprof import calltext, engine_steps, markers, opcall
 from pyprof.hardware import kernels, names
-from pyprof.visible import one_line
+from pyprof.messages import one_line
 
 PIECES = (
     "9" * 30, "-1", "0", "1e9", "[", "]", "(", ")", "=", " ", "_", "\x1b[31m", "\u202e", "4294967296", "nan", "...+3", ", seq = 5", "{", "}", "sq", '"',

@@ -1,28 +1,67 @@
-"""A stage of the work -> a bar on standard error while it takes long, which vanishes when it ends; where nobody looks, nothing.
+"""Messages to people: notes on standard error, bars of progress, and names made safe to show.
+
+Names of kernels, layers, ranges and files come from whoever wrote the program and sent the capture. A character that is not
+printable (control characters, escape sequences, marks that turn the direction of writing, halves of characters) is shown as
+JSON writes it: `\\u001b[31m`, `\\u202e`. Every table, screen, page and message goes through here.
+
+A stage of the work has a bar on standard error while it takes long, which vanishes when it ends:
 
     with stage("reading net.json.gz"):
         ...
         done(0.3)                           # of it is done
 
-Only the command line switches it on, and only on a terminal: the library and pipes see and pay nothing. Knows no command.
+Only the command line switches bars on, and only on a terminal: the library and pipes see and pay nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from pyprof.visible import one_line
-
+MOST = 4_000  # characters of a name: those of templates reach thousands, a hostile one has megabytes
+_SUSPECT = re.compile(r"[^ -~]")  # `re` has no class of what is not printable
 _QUIET_S = 1.0  # of the first stage on: what ends before has no bar
 _LEAST_S = 0.2  # of each later stage
 _REFRESH_S = 0.1
 _watched = -1  # the process whose stages are shown
 _begun = 0.0  # when the first of them began
 _current: _Bar | None = None
+
+
+def visible(text: str) -> str:
+    """A text in which every character that is not printable is shown as its escape in JSON, which stays right inside JSON."""
+    if text.isprintable():
+        return text
+
+    def escaped(found: re.Match[str]) -> str:
+        character = found[0]
+        if character.isprintable():
+            return character
+        units = character.encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+    return _SUSPECT.sub(escaped, text)
+
+
+def one_line(text: str, most: int = MOST) -> str:
+    """A text as one visible line, with single blanks; without its middle where it has more than `most` characters."""
+    return cut(visible(cut(" ".join(text.split()), most)), most)
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most `most` characters: its beginning and its end, an ellipsis between."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}…{text[len(text) - (most - 1 - most // 2) :]}"
+
+
+def tell(text: str) -> None:
+    """Print a line on standard error. Raises OSError if that is full."""
+    print(cut(visible(cut(text, MOST)), MOST), file=sys.stderr, flush=True)
 
 
 def watch() -> None:
@@ -86,14 +125,12 @@ class _Bar:
         with Progress(*columns, console=console, transient=True, auto_refresh=False, redirect_stdout=False) as progress:
             task = progress.add_task(self.text, total=None)
             while True:
-                if (part := self._asked()) is not None:
+                part = self.share_done
+                if self.share is not None:
+                    with suppress(OSError, ValueError):  # a file that was closed meanwhile
+                        part = self.share()
+                if part is not None:
                     progress.update(task, total=1.0, completed=min(part, 1.0))
                 progress.refresh()
                 if self._ended.wait(_REFRESH_S):
                     return
-
-    def _asked(self) -> float | None:
-        if self.share is not None:
-            with suppress(OSError, ValueError):  # a file that was closed meanwhile
-                return self.share()
-        return self.share_done

@@ -1,0 +1,435 @@
+"""How much of a program is recorded: when a recording must stop, which part torch.profiler keeps, which ops took most time.
+
+Three things limit a recording.
+Bounds: how large the trace may become, and how long recording may take beyond the program's own time. What a program takes by
+itself cannot be measured while it is recorded. Known are two things: what follows a recording (writing and reading the trace),
+which grows with the trace; and, where steps of the same program ran unrecorded, how much longer the recorded ones take.
+Growth: torch.profiler keeps what it records in memory, in a few bytes an event, and only the trace shows how many events there
+are. Measured: a trace has 1.1 (many ops) to 11 (many Python calls) bytes for each byte allocated while recording.
+Automatic: whether a program makes steps is not known when it begins. So everything is recorded from the start, in memory. A
+program that makes steps is recorded anew when they are warm, and the earlier recording is given up as soon as a warm step is
+complete; a program with no steps, or too few, keeps it. While torch.compile compiles nothing is recorded: a minute of that
+gives gigabytes of Python calls.
+
+`python -m pyprof.recording.limits TRACE TABLE COUNT` writes the ops of a trace that took most time to a text file.
+`pyprof.capture` starts it for each cycle, so that reading the trace takes neither time nor memory of the measured program.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import gc
+import os
+import shlex
+import sys
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from pyprof.recording.exclusive import next_kind
+from pyprof.recording.torchprof import Capture
+
+if TYPE_CHECKING:
+    import torch
+
+    from pyprof.parse.records.records import Records
+
+_NS_PER_BYTE = 90  # torch.profiler: 60 to 75 of trace, nsys: 90 of what it collects; where compressing takes the next figure
+_COMPRESSING_S = 0.0135
+_FEWER = "--steps A:B records a few steps"
+
+
+class Bounds(NamedTuple):
+    """The limits of one recording, 0 for none. ns_per_byte: what a byte of trace costs on this machine."""
+
+    trace_bytes: float = 0
+    seconds: float = 0
+    ns_per_byte: float = _NS_PER_BYTE
+
+    def passed(self, trace_bytes: float, longer_s: float = 0) -> str:
+        """The reason to stop now, for the user, or "". longer_s: seconds that recorded steps took beyond others."""
+        if self.trace_bytes and trace_bytes > self.trace_bytes:
+            return f"since its trace becomes too large: {_FEWER}, --limit 0 all"
+        if self.seconds and longer_s + trace_bytes * self.ns_per_byte / 1e9 > self.seconds:
+            what = (
+                "recorded steps take that much longer" if longer_s > self.seconds / 2 else "writing and reading its trace does"
+            )
+            return f"since it would cost more than {self.seconds / 60:g} minutes ({what}): {_FEWER}, --limit-time 0 all"
+        return ""
+
+
+def ns_per_byte() -> float:
+    """Cost of a byte of trace on this machine, ns: a measured constant, scaled by the time to compress a text."""
+    text = b"".join(b'{"name":"aten::add","ts":%d}' % (7919 * number) for number in range(20_000))
+    best_s = float("inf")
+    for _ in range(3):
+        begin = time.thread_time()
+        zlib.compress(text)
+        best_s = min(best_s, time.thread_time() - begin)
+    return _NS_PER_BYTE * best_s / _COMPRESSING_S
+
+
+class Pace:
+    """Steps recorded and not -> `longer`: the seconds that recorded ones, and writing them, took beyond the longest other one.
+
+    As long as no step but the first ran unrecorded, only what we do between steps is known to be beyond the program's own time.
+    """
+
+    def __init__(self, recorded: bool) -> None:
+        self._recorded, self._first = recorded, True
+        self._own_s: float | None = None
+        self._longer_s = 0.0
+        self._began = time.monotonic()
+
+    def ends(self) -> None:
+        """A step of the program has ended; the time until the next one begins is our own work."""
+        now = time.monotonic()
+        took, self._began = now - self._began, now
+        if self._recorded:
+            self._longer_s += self._beyond(took)
+        elif not self._first:  # that one began with the import of torch
+            self._own_s = max(took, self._own_s or 0)
+        self._first = False
+
+    def begins(self, recorded: bool) -> None:
+        """The next one begins. recorded: whether any of it is traced."""
+        now = time.monotonic()
+        self._longer_s += now - self._began
+        self._began, self._recorded = now, recorded
+
+    def _beyond(self, took: float) -> float:
+        return 0 if self._own_s is None else max(0, took - self._own_s)
+
+    def longer(self) -> float:
+        """Seconds until now, the current step included."""
+        return self._longer_s + (self._beyond(time.monotonic() - self._began) if self._recorded else 0)
+
+
+_TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
+_SAMPLE_S = 0.25
+_SAMPLES = 4
+
+
+class _Mallinfo(ctypes.Structure):
+    """struct mallinfo2 of glibc; hblkhd: bytes in blocks of their own, uordblks: in use in the heaps."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    ]
+
+
+def _allocator() -> Callable[[], int] | None:
+    """A function that returns the bytes that this process has allocated; None if the C library has none."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return None
+    mallinfo.restype = _Mallinfo
+
+    def allocated() -> int:
+        found = mallinfo()
+        return int(found.uordblks + found.hblkhd)
+
+    return allocated
+
+
+def _tensor_bytes() -> int:
+    """Bytes of the tensors on the CPU that Python sees: parameters, states of optimizers, data."""
+    import torch
+
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    storages: dict[int, int] = {}
+    for found in gc.get_objects():
+        if type(found) in kinds:
+            try:
+                if found.device.type == "cpu":
+                    storages[found.untyped_storage().data_ptr()] = found.untyped_storage().nbytes()
+            except RuntimeError:  # it has no storage
+                continue
+    return sum(storages.values())
+
+
+class Growth:
+    """Calls `over` once with the reason, on a thread of its own, when the trace is expected to pass `bounds`.
+
+    recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. The
+    least of the last samples counts, since events are never given up and much of what a program allocates is. from_start: the
+    first recording began before the program had tensors; those that it has made since are none of the recording's.
+    """
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        recording: Callable[[], bool],
+        over: Callable[[str], None],
+        longer: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._bounds, self._recording, self._over, self._longer = bounds, recording, over, longer
+        self._ended = threading.Event()
+        self._allocated = _allocator()
+        self._from_start = True
+
+    def start(self) -> None:
+        """Watch from now on; nothing where there is no limit. Without memory to measure, the time of recorded steps counts."""
+        if self._bounds.trace_bytes or self._bounds.seconds:
+            _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._ended.set()
+
+    def _watch(self, allocated: Callable[[], int]) -> None:
+        samples: deque[int] = deque(maxlen=_SAMPLES)
+        before, tensors = allocated(), 0
+        while not self._ended.wait(_SAMPLE_S):
+            if not self._recording():
+                before, tensors, self._from_start = allocated(), 0, False
+                samples.clear()
+                continue
+            samples.append(allocated() - before)
+            if len(samples) < _SAMPLES or not self._reason(min(samples) - tensors):
+                continue
+            tensors = _tensor_bytes() if self._from_start else 0
+            if reason := self._reason(min(samples) - tensors):
+                self._over(reason)
+                return
+
+    def _reason(self, recorded_bytes: int) -> str:
+        return self._bounds.passed(_TRACE_BYTES * max(recorded_bytes, 0), self._longer())
+
+
+WARM, STEPS = 2, 2  # steps before those that are recorded, and how many of those there are
+GAVE_WAY = "until the program used torch.profiler itself: --tool nsys records everything"
+
+
+class _Part(Capture):
+    """One recording, whose trace is written by `save` once it is known to be wanted.
+
+    first: the step in which it begins; warm: at its beginning, after warm-up; again: after torch.compile has compiled;
+    overdue: it ends with the step, since it could not end where torch.compile began to compile.
+    """
+
+    def __init__(self, path: str, first: int, *, warm: bool, again: bool, on_trace: Callable[[Path], None]) -> None:
+        super().__init__(path, table=0, on_trace=on_trace)
+        self.steps = self.first = first
+        self.begins_in_step = warm
+        self.warm, self.again, self.overdue = warm, again, False
+        self.began = time.monotonic()
+        self.seconds = 0.0
+        self.thread = threading.get_ident()
+        self._whole: torch.profiler.profile | None = None
+
+    def _write(self, profiler: torch.profiler.profile) -> None:
+        self._whole, self.seconds = profiler, time.monotonic() - self.began
+
+    def finish(self) -> None:
+        """End, on the thread that began."""
+        self._end(None, None, None)
+
+    def save(self) -> None:
+        """Write what was recorded, once."""
+        whole, self._whole = self._whole, None
+        if whole is not None:
+            super()._write(whole)
+
+
+class Automatic:
+    """The recording of a program about which nothing is known. `begin`, `begins` at each step, `stop` from any thread, `end`.
+
+    note: a line for the user about what was recorded; empty for all of a program without steps. number: steps made until now.
+    """
+
+    def __init__(self, path: str, on_trace: Callable[[Path], None], on_failure: Callable[[str], None]) -> None:
+        self._path, self._on_written, self._on_failed = path, on_trace, on_failure
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._part: _Part | None = None  # that records now
+        self._kept: _Part | None = None  # the best of those before
+        self._first = WARM
+        self._done = self._too_large = self._compiled = self.gave_way = False
+        self.number = 0
+        self.note = ""
+
+    def begin(self) -> None:
+        """Record from now on."""
+        self._start(True, warm=False)
+
+    def _start(self, all_threads: bool | None, *, warm: bool) -> None:
+        if all_threads is None:
+            return
+        again = self._compiled and not warm
+        part = _Part(self._path, self.number, warm=warm, again=again, on_trace=self._on_written)
+        part.exclusive.all_threads = all_threads
+        part.on_failure = self._on_failed
+        part.__enter__()
+        self._part = Capture.program = part
+
+    def recording(self) -> bool:
+        """Whether anything is recorded now."""
+        return self._part is not None
+
+    def _mine(self) -> bool:
+        """Whether this is the thread whose steps are counted, in the process that began."""
+        return self._part is None or (self._part.thread == threading.get_ident() and os.getpid() == self._pid)
+
+    def begins(self, number: int) -> None:
+        """A step begins."""
+        with self._lock:
+            if self._done or not self._mine():
+                return
+            self.number = number
+            part = self._part
+            if part is not None and part.gave_way:
+                self._done = self.gave_way = True
+                self.number = number - 1  # that in which it ended
+            elif part is not None and part.warm:
+                part.step()
+                if number > part.first:
+                    self._kept = None
+                if number >= part.first + STEPS:
+                    self._finish()
+            elif number >= self._first:
+                self._keep()
+                self._start(next_kind(), warm=True)
+            elif part is not None and part.overdue:
+                self._keep()
+            elif part is not None and number > part.steps:
+                part.step()
+
+    def compiling(self, *_: object) -> None:
+        """torch.compile begins to compile: warm steps begin after the last step in which it compiles."""
+        with self._lock:
+            part = self._part
+            if self._done or part is None or not self._mine():
+                return
+            self._first, self._compiled = max(self._first, self.number + 1), True
+            if part.exclusive.all_threads or not _in_backward():
+                self._keep()
+            else:  # torch gives the thread its state back after each backward function, an ended recording with it
+                part.overdue = True
+                sys.setprofile(None)  # at least no Python calls
+
+    def compiled(self, *_: object) -> None:
+        """torch.compile has compiled. A program that makes no steps is recorded from here on.
+
+        Not inside of a backward pass, whose own ranges are open; and in turn as one of the two kinds of recording.
+        """
+        with self._lock:
+            kept = self._kept
+            if self._part is None and kept is not None and not (self._done or self._too_large or self.number):
+                if kept.thread == threading.get_ident() and not _in_backward():
+                    self._start(not kept.exclusive.all_threads and next_kind() is not False, warm=False)
+
+    def stop(self, reason: str) -> None:
+        """End and write a recording that has become too large. reason: for the user."""
+        with self._lock:
+            part = self._part
+            seconds = 0 if part is None else time.monotonic() - part.began
+            if part is None or not part.stop():
+                return
+            self._part, self._too_large = None, True
+            self._done = part.warm
+            self.note = f"the recording was stopped after {seconds:.0f} s, {reason}"
+            part.save()
+            self._kept = None
+
+    def end(self) -> None:
+        """The program ends: write the best recording."""
+        with self._lock:
+            part = self._part
+            self.gave_way = self.gave_way or (part is not None and part.gave_way)
+            if part is not None and part.warm and self.number > part.first:
+                self._finish()
+            self._done = True
+            self._keep()
+            kept = self._kept
+            if kept is None or (kept.warm and self._too_large):  # what was written before has more
+                return
+            what = ("after" if kept.again else "before") + " torch.compile compiled" if self._compiled else "from the start"
+            if self.gave_way:
+                self.note = f"recorded only what ran {what}, {GAVE_WAY}"
+            elif self.number or self._compiled:
+                steps = f"the program made {self.number} step{'s' * (self.number != 1)}, none of them warm: "
+                self.note = f"{steps * bool(self.number)}recorded what ran {what}"
+            kept.save()
+
+    def _keep(self) -> None:
+        """End this recording, and keep it if it is better than the one before: later than the first of all, or longer."""
+        part, self._part = self._part, None
+        if part is not None:
+            part.finish()
+            kept = self._kept
+            if kept is None or (part.again and not kept.again) or part.seconds > kept.seconds:
+                self._kept = part
+
+    def _finish(self) -> None:
+        """The warm steps are complete, or the program ends after one of them."""
+        part, self._part, self._kept, self._done = self._part, None, None, True
+        if part is not None:
+            part.finish()
+            last = part.first + STEPS - 1
+            which = f"steps {part.first} and {last}" if self.number > last else f"step {part.first}"
+            self.note = f"recorded {which}, after warm-up (others: --steps A:B; the whole run: --steps all)"
+            if self.gave_way:
+                self.note = f"recorded only what ran from step {part.first} on, {GAVE_WAY}"
+            part.save()
+
+
+def _in_backward() -> bool:
+    """Whether this thread is inside of a backward pass."""
+    import torch
+
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+_TABLE_WIDTH = 150
+
+
+def print_top(records: Records, stream: IO[str], count: int, width: int) -> None:
+    """Print the `count` ops whose kernels took most time in total (without a GPU: the ops' own time on the CPU).
+
+    Calls: executions of the op; Share: of the time of all rows. Lines are cut at `width` characters.
+    """
+    import numpy as np
+
+    from pyprof.parse.sources.trace import ActivityKind
+    from pyprof.prof.columns import HEADERS
+    from pyprof.prof.frame import Frame
+    from pyprof.prof.group import group_by
+    from pyprof.tables.table import choose, printed
+
+    shown = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
+    frame = Frame(records.select(shown))
+    groups = group_by(frame, np.arange(len(frame.records)), choose("phase,op,params", HEADERS))
+    stream.write(f"{'Time(ms)':>11} {'Share':>6} {'Calls':>7} {'Phase':13} {'Op':20} Params\n")
+    keys = ("time", "share", "calls", "phase", "op", "params")
+    cells = [printed(groups.of(key).take(groups.order[:count])) for key in keys]
+    for spent, share, calls, phase, op, params in zip(*cells, strict=True):
+        line = f"{int(spent) / 1e6:11.3f} {share:>5}% {calls:>7} {phase:13} {op:20} {params}"
+        stream.write(line[:width].rstrip() + "\n")
+
+
+def main() -> None:
+    """Write the table, or one line with the reason why there is none."""
+    from pyprof.errors import PyprofError
+    from pyprof.loading import load_capture
+    from pyprof.tables.files import whole_text_file
+
+    trace, table, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    os.nice(10)
+    with whole_text_file(table) as stream:
+        try:
+            print_top(load_capture(trace), stream, count, _TABLE_WIDTH)
+            stream.write(f"all kernels: python -m pyprof.prof -w {_TABLE_WIDTH} {shlex.quote(str(trace))}\n")
+        except PyprofError as error:
+            stream.write(f"no table: {error}\n")
+
+
+if __name__ == "__main__":
+    main()
