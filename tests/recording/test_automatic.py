@@ -52,13 +52,11 @@ WARM = "pyprof: steps 2 and 3 are recorded, after warm-up (--steps A:B records o
 @pytest.mark.parametrize(
     ("how", "code", "shapes", "line"),
     [
-        ("ok", 0, {5, 7}, WARM),
         ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded is what ran from the start"),
         ("three", 0, {5}, "pyprof: step 2 is recorded, after warm-up"),
         ("two", 0, {5, 7}, WARM),
         ("scaler", 0, {7}, WARM),  # a step that the scaler skips is part of the next one
         ("raise", 1, {5}, "pyprof: step 2 is recorded, after warm-up"),
-        ("ranges", 0, {5, 7}, WARM),
         ("exit", 3, {5, 7}, WARM),
         ("fork", 0, {5, 7}, WARM),
     ],
@@ -69,12 +67,6 @@ def test_the_first_steps_after_warm_up(tmp_path: Path, how: str, code: int, shap
     assert (done.returncode, done.stdout) == (code, "" if how == "raise" else "done\n"), done.stderr
     assert _shapes(done) == shapes and line in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"net.py", "net.json.gz", "net.dict"}
-
-
-def test_everything_on_request(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(STEPS)
-    done = _run(tmp_path, "--tool", "torch", "--steps", "all", "--top", "99", "net.py", "ok")
-    assert _shapes(done) == {2, 3, 5, 7} and "warm-up" not in done.stderr
 
 
 def test_windows_of_steps_while_a_range_of_the_program_is_open(tmp_path: Path) -> None:
