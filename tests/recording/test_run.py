@@ -318,15 +318,6 @@ def test_only_the_chosen_steps_are_recorded(
     assert sum(row == "linear forward" for row in rows) == 2
 
 
-def test_several_windows_each_have_a_file(program: Path, tmp_path: Path) -> None:
-    done = _run(tmp_path, "--tool", "torch", "--steps", "0:1,2:4", "-o", "out", "--top", "100", program, "exit")
-    assert done.returncode == 7, done.stderr
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        f"rank0_step{step}.{ending}" for step in (1, 4) for ending in ("dict", "json.gz")
-    }
-    assert _shapes(done) == {2, 5, 7}
-
-
 def test_steps_that_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
     done = _run(tmp_path, "--tool", "torch", "--steps", "9:10", "-o", "out", program, "ok")
     assert done.returncode == 1
@@ -494,7 +485,7 @@ while process.poll() is None:
 """
     (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
     started = []
-    for delay in ("0", "0.03", "0.06"):
+    for delay in ("0", "0.05"):
         folder = tmp_path / delay
         folder.mkdir()
         _stand_in(begin, folder, monkeypatch)
@@ -572,8 +563,8 @@ def test_a_report_that_cannot_be_exported_is_kept(
     failing = NSYS.replace('os.link(os.environ["CAPTURE"]', 'sys.exit(3); os.link(os.environ["CAPTURE"]')
     _stand_in(failing, tmp_path, monkeypatch)
     for text, code, report in (
-        ("import torch", 1, "my net.nsys-rep"),
-        ("import torch; raise SystemExit(5)", 5, "my net.2.nsys-rep"),
+        ("", 1, "my net.nsys-rep"),
+        ("raise SystemExit(5)", 5, "my net.2.nsys-rep"),
     ):
         (tmp_path / "a.py").write_text(text)
         assert main(["run", "--tool", "nsys", "-o", "my net", "a.py"]) == code
@@ -648,7 +639,7 @@ def test_a_raw_recording_without_a_report_is_imported_once_more_or_kept(
     folder = tmp_path / "bin"
     folder.mkdir()
     _stand_in(NSYS.replace(".nsys-rep", ".qdstrm"), folder, monkeypatch)
-    (folder / "a.py").write_text("import torch")
+    (folder / "a.py").write_text("import torch" if imports else "")
     assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == (0 if imports else 1)
     left = {path.name for path in folder.glob("net*")}
     assert left == ({"net.nsys-rep", "net.sqlite", "net.dict"} if imports else {"net.qdstrm"})
