@@ -14,6 +14,7 @@ CHECKS = {
     "faults": (("scripts.checks.faults",), ("20",)),
     "operators": (("scripts.checks.operators",), ()),
     "formulas": (("pytest", "scripts/checks/formulas"), ()),
+    "recorders": (("pytest", "scripts/checks/recorders"), ()),
     "fuzz": (("scripts.checks.fuzzing",), ("--inputs", "3000", "--go-on")),
     "stress": (("scripts.checks.stress",), ("--minutes", "0.25", "--threads", "8", "--workers", "2", "--most", "1")),
 }
