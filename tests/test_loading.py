@@ -91,16 +91,32 @@ def test_a_pipe_without_a_writer_says_what_it_waits_for(
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("where", ["-", "/dev/stdin"])
 @pytest.mark.parametrize("piped", [True, False])
-def test_standard_input_reads_as_the_file_does(tmp_path: Path, name: str, where: str, piped: bool) -> None:
+def test_standard_input_reads_as_the_file_does(
+    tmp_path: Path, name: str, where: str, piped: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     if name.endswith(".parquet"):
         pytest.importorskip("pyarrow")
     path = MAKERS[name](tmp_path / name)
-    command = [sys.executable, "-m", "pyprof", "prof", *SHOW]
-    expected = subprocess.run([*command, str(path)], capture_output=True, check=True)
-    with path.open("rb") as stream:
-        options = {"input": stream.read()} if piped else {"stdin": stream}
-        done = subprocess.run([*command, where], capture_output=True, check=False, **options)  # type: ignore[call-overload]
-    assert (done.returncode, done.stdout) == (0, expected.stdout), done.stderr
+    capsys.readouterr()
+    assert main(["prof", str(path), *SHOW]) == 0
+    expected = capsys.readouterr().out
+    before, given = os.dup(0), os.open(path, os.O_RDONLY)
+    if piped:
+        os.close(given)
+        given, end = os.pipe()
+        os.write(end, content := path.read_bytes())  # which a pipe holds at once
+        os.close(end)
+        assert len(content) < 1 << 16
+    os.dup2(given, 0)
+    os.close(given)
+    try:
+        with open(0, closefd=False) as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            assert main(["prof", where, *SHOW]) == 0
+            assert capsys.readouterr().out == expected
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
 
 
 def test_long_first_lines_and_large_pipes_are_whole(tmp_path: Path) -> None:

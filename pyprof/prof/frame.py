@@ -19,7 +19,7 @@ from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu
-from pyprof.hardware.gpus import find
+from pyprof.hardware.gpus import RecordedGpu, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.messages import stage

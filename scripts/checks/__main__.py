@@ -6,19 +6,22 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-# Name -> module, and the arguments with which it is part of all checks; the longest first.
+# Name -> the module with what it is always given, and the arguments with which it is part of all checks.
 CHECKS = {
-    "faults": ("scripts.checks.faults", ("20",)),
-    "operators": ("scripts.checks.operators", ()),
-    "fuzz": ("scripts.checks.fuzzing", ("--inputs", "3000", "--go-on")),
-    "stress": ("scripts.checks.stress", ("--minutes", "0.25", "--threads", "8", "--workers", "2", "--most", "1")),
+    "faults": (("scripts.checks.faults",), ("20",)),
+    "operators": (("scripts.checks.operators",), ()),
+    "formulas": (("pytest", "scripts/checks/formulas"), ()),
+    "recorders": (("pytest", "scripts/checks/recorders"), ()),
+    "fuzz": (("scripts.checks.fuzzing",), ("--inputs", "3000", "--go-on")),
+    "stress": (("scripts.checks.stress",), ("--minutes", "0.25", "--threads", "8", "--workers", "2", "--most", "1")),
 }
 
 
-def command(name: str, arguments: tuple[str, ...] | list[str]) -> list[str]:
-    return [sys.executable, "-m", CHECKS[name][0], *arguments]
+def command(name: str, arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", *CHECKS[name][0], *arguments]
 
 
 def check(name: str) -> bool:

@@ -1,6 +1,6 @@
 """A training step under autocast and the same one with its casts written by hand: op by op the same types, FLOPs and bytes.
 
-programs/autocast_step.py, recorded by torch.profiler, under the real Nsight Systems, and there with emit_nvtx too.
+tests/programs/autocast_step.py, recorded by torch.profiler, under the real Nsight Systems, and there with emit_nvtx too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyprof.prof import formulas
 from pyprof.prof.frame import Frame
 from tests.test_nsys_real import PROGRAMS, ROOT, find_nsys, record, run
 
-pytestmark = [pytest.mark.nsys, pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.nsys, pytest.mark.torch]
 
 PROGRAM = PROGRAMS / "autocast_step.py"
 Row = tuple[str, str, str, int, int]  # op, direction, params, FLOPs, bytes

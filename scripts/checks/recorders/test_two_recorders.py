@@ -17,7 +17,7 @@ from pyprof.prof import formulas
 from pyprof.prof.frame import Frame
 from tests.test_nsys_real import PROGRAMS, ROOT, find_nsys, record, run
 
-pytestmark = [pytest.mark.nsys, pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.nsys, pytest.mark.torch]
 
 # What a Python call is called, and the dispatcher's op which it becomes.
 ALIASES = {"cross_entropy": "cross_entropy_loss", "__add__": "add"}

@@ -1,0 +1,1 @@
+"""Formulas held against every op of torch's database, as pytest runs them: scripts/checks/run formulas."""
