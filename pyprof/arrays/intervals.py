@@ -6,10 +6,9 @@ Groups are whole numbers from 0, times whole nanoseconds. Rows of one group stan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -151,18 +150,6 @@ def _ascend(columns: Sequence[Ints]) -> bool:
         ascends |= same & (values[1:] > values[:-1])
         same &= values[1:] == values[:-1]
     return bool((ascends | same).all())
-
-
-def reaches(group: Ints, ends: Callable[[slice], Ints]) -> Iterator[tuple[slice, Ints, Ints, Ints]]:
-    """The sorted intervals of one group at a time: (rows, their ends, the last end of all rows of the group before each, the
-    row that it is of, the first of equals). Before a group's first row the least number and -1. ends: of some rows."""
-    begins = np.flatnonzero(group[1:] != group[:-1]) + 1
-    for first, stop in pairwise([*([0] if len(group) else []), *begins.tolist(), len(group)]):
-        part = slice(first, stop)
-        end = ends(part)
-        before = np.maximum.accumulate(np.append(np.int64(_LEAST), end))
-        places = np.maximum.accumulate(np.append(-1, np.where(end > before[:-1], np.arange(first, stop), -1)))
-        yield part, end, before[:-1], places[:-1]
 
 
 def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints, Ints], Ints]:

@@ -1,14 +1,12 @@
-"""Rows found by a number that they share with others; and, from `rows_where` on, names that others still use for numpy's."""
+"""Numbers -> the rows of another table that have the same number, and rows by group."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
 from pyprof.arrays.columns import row_type
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.types import Array, Bools
+from pyprof.arrays.types import Array, Integers, Ints
 
 
 def first_rows(known: Array, wanted: Array) -> Array:
@@ -31,26 +29,17 @@ def _rows(known: Array, wanted: Array, *, last: bool) -> Array:
     return result
 
 
-def rows_where(rows: int, chosen: Callable[[slice], Bools]) -> Array:
-    """np.flatnonzero of a mask, which is asked for only where there are rows."""
-    return positions(chosen(slice(0, rows)) if rows else np.empty(0, np.bool_))
+class RowsByGroup:
+    """The rows of each group, by a group number from 0 on per row."""
 
+    def __init__(self, number: Integers, count: int) -> None:
+        self._bounds = np.append(0, np.cumsum(np.bincount(number, minlength=count)[:count])).tolist()
+        self._order = None if (number[1:] >= number[:-1]).all() else stable_order(number).astype(row_type(len(number)))
 
-def positions(mask: Bools) -> Array:
-    """np.flatnonzero of a mask, in the narrowest type."""
-    return np.flatnonzero(mask).astype(row_type(len(mask)))
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
 
-
-def chosen(values: Array, which: Callable[[slice], Bools]) -> Array:
-    """values[mask] of a mask that is asked for only where there are rows."""
-    return values[which(slice(0, len(values)))] if len(values) else values
-
-
-def mapped(codes: Array, values: Array) -> Array:
-    """codes[values]."""
-    return codes[values]
-
-
-def copied(values: Array) -> Array:
-    """A copy that can be written to."""
-    return values.copy()
+    def __getitem__(self, number: int) -> Ints:
+        """The rows of a group, ascending."""
+        begin, end = self._bounds[number], self._bounds[number + 1]
+        return np.arange(begin, end) if self._order is None else self._order[begin:end].astype(np.int64)

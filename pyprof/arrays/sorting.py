@@ -1,4 +1,4 @@
-"""Orders and groups of rows by their values; `cuts_of` and `parts_of` are names that others still use."""
+"""Orders of rows by their values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pyprof.arrays.columns import row_type
-from pyprof.arrays.nesting import any_order, runs, stable_order
-from pyprof.arrays.types import Array, Bools, Integers, Ints
+from pyprof.arrays.nesting import any_order, runs
+from pyprof.arrays.types import Array, Bools
 
 
 def ascending(values: Array) -> bool:
@@ -31,39 +30,3 @@ def same_as_before(values: Array, order: Array) -> Bools:
     """For each place of an order but the first whether its value is that of the place before it."""
     ordered = values[order]
     return np.asarray(ordered[1:] == ordered[:-1])
-
-
-def cuts_of(values: Array, _most: int) -> Array:
-    """No value parts the rows: they are looked at together."""
-    return values[:0]
-
-
-def parts_of(values: Array, cuts: Array) -> Array:
-    """The number of each row's part; a cut begins the part after it."""
-    if not len(cuts):
-        return np.broadcast_to(np.int16(0), len(values))
-    return np.searchsorted(cuts, values, "right").astype(np.int16 if len(cuts) < 1 << 15 else np.int32)
-
-
-class Groups:
-    """Rows by a small number that each has, from 0 on, in their order within each group."""
-
-    def __init__(self, number: Integers, count: int) -> None:
-        self._bounds = np.append(0, np.cumsum(np.bincount(number, minlength=count)[:count])).tolist()
-        self._order = None if ascending(number) else stable_order(number).astype(row_type(len(number)))
-
-    def __len__(self) -> int:
-        return len(self._bounds) - 1
-
-    def __getitem__(self, number: int) -> Ints:
-        """The rows of a group, ascending."""
-        begin, end = self._bounds[number], self._bounds[number + 1]
-        return np.arange(begin, end) if self._order is None else self._order[begin:end].astype(np.int64)
-
-    def long(self, number: int) -> Array:
-        """The same."""
-        return self[number]
-
-    def all(self) -> Array:
-        """The rows of all groups one after another."""
-        return np.arange(self._bounds[-1]) if self._order is None else self._order

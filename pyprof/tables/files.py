@@ -22,9 +22,7 @@ from typing import IO, BinaryIO, NoReturn
 from pyprof.errors import InputError, UsageError
 
 _HINT = "choose another name or place with -o"
-_unfinished: set[Path] = set()  # hidden files and folders of this process
-_LOCK = "lock"  # file in a hidden folder, locked by its process
-_TRIES = 5  # attempts to remove a folder that others still write to
+_unfinished: set[Path] = set()  # hidden files of this process
 _STREAMS = ("/dev/", "/proc/")  # names of open files: /dev/stdout, /proc/self/fd/1
 
 
@@ -65,27 +63,6 @@ def whole_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}", _HINT) from error
-
-
-@contextmanager
-def hidden_folder(target: Path) -> Iterator[Path]:
-    """A folder for temporary files beside an output; removed with its contents, however the block ends.
-
-    Leftovers of a killed process for the same output are removed first. Raises InputError if it cannot be made.
-    """
-    _remove_leftovers(target, ".parts")
-    folder = target.parent / f".{target.name}.{os.urandom(4).hex()}.parts"
-    _unfinished.add(folder)
-    try:
-        try:
-            folder.mkdir()
-            lock = _locked(folder / _LOCK)
-        except OSError as error:
-            raise InputError(f"{folder}: cannot be written: {error.strerror or error}", _HINT) from error
-        with lock:
-            yield folder
-    finally:
-        _forget(folder)
 
 
 @contextmanager
@@ -140,7 +117,7 @@ def _target(path: Path) -> Path:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    _remove_leftovers(target, ".part")
+    _remove_leftovers(target)
     hidden = target.parent / f".{target.name}.{os.urandom(4).hex()}.part"
     _unfinished.add(hidden)
     try:
@@ -159,18 +136,10 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def _forget(hidden: Path) -> None:
-    """Remove a hidden file or folder if it exists; a failure to remove it is not reported."""
+    """Remove a hidden file if it exists; a failure to remove it is not reported."""
     _unfinished.discard(hidden)
     with suppress(OSError):
-        if hidden.is_dir():
-            import shutil
-
-            for _ in range(_TRIES):  # another process may still create files in it
-                shutil.rmtree(hidden, ignore_errors=True)
-                if not hidden.exists():
-                    break
-        else:
-            hidden.unlink()
+        hidden.unlink()
 
 
 def _locked(hidden: Path) -> BinaryIO:
@@ -202,10 +171,10 @@ def _keep_folder(folder: Path) -> None:
             os.close(number)
 
 
-def _remove_leftovers(target: Path, suffix: str) -> None:
+def _remove_leftovers(target: Path) -> None:
     """Remove what a killed process left of the same output; files of a running process are locked and stay."""
-    for left in target.parent.glob(f".{escape(target.name)}.*{suffix}"):
-        with suppress(OSError), (left / _LOCK if left.is_dir() else left).open("r+b") as stream:
+    for left in target.parent.glob(f".{escape(target.name)}.*.part"):
+        with suppress(OSError), left.open("r+b") as stream:
             _lock(stream)
             _forget(left)
 

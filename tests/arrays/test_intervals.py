@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.intervals import count_before, depth, latest, quantiles, reaches, union
-from pyprof.arrays.types import Ints
+from pyprof.arrays.intervals import count_before, depth, latest, quantiles, union
 
 END = 40
 rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, END - 9), st.integers(0, 9)), max_size=12)
@@ -31,32 +30,6 @@ def test_union_and_what_it_covers(drawn: list[tuple[int, int, int]]) -> None:
         times = np.arange(-2, END + 3)
         line = counted[group] if group < 3 else []
         assert segments.covered(np.full(len(times), group), times).tolist() == [sum(line[: max(t, 0)]) for t in times]
-
-
-def gaps_between(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """(row that begins after a gap, row that ended last before it)."""
-    found = [np.empty((2, 0), np.int64)]
-    for part, ends, reach, holder in reaches(group, end.__getitem__):
-        assert ends.tolist() == end[part].tolist()
-        at = np.flatnonzero((holder >= 0) & (start[part] > reach))
-        found.append(np.stack([at + part.start, holder[at]]))
-    after, before = np.concatenate(found, axis=1)
-    return after, before
-
-
-@given(rows)
-def test_gaps_lie_where_nothing_is_open(drawn: list[tuple[int, int, int]]) -> None:
-    group, start, end = columns(drawn)
-    after, before = gaps_between(group, start, end)
-    for a, b in zip(after.tolist(), before.tolist(), strict=True):
-        assert group[a] == group[b] and end[b] < start[a]
-        assert not any(is_open(drawn, int(group[a]), t) for t in range(int(end[b]), int(start[a])))
-    for g in range(3):
-        mine = [(s, s + d) for k, s, d in drawn if k == g]
-        if mine:
-            span = max(e for _, e in mine) - min(s for s, _ in mine)
-            idle = sum(int(start[a] - end[b]) for a, b in zip(after, before, strict=True) if group[a] == g)
-            assert span == idle + sum(is_open(drawn, g, t) > 0 for t in range(END))
 
 
 @given(rows)

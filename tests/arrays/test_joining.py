@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.joining import chosen, copied, first_rows, last_rows, mapped, rows_where
+from pyprof.arrays.joining import RowsByGroup, first_rows, last_rows
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
 
@@ -20,13 +20,10 @@ def test_rows_of_numbers(known: list[int], wanted: list[int]) -> None:
     assert last_rows(*columns).tolist() == [last.get(number, -1) for number in wanted]
 
 
-@given(NUMBERS)
-def test_masks_and_codes(numbers: list[int]) -> None:
-    values = np.array(numbers, np.int64)
-    rows = rows_where(len(values), lambda part: values[part] > 3)
-    assert rows.tolist() == np.flatnonzero(values > 3).tolist()
-    assert chosen(values, lambda part: values[part] > 3).tolist() == values[values > 3].tolist()
-    assert mapped(np.arange(100, dtype=np.int32), values[rows]).tolist() == values[rows].tolist()
-    copy = copied(np.broadcast_to(np.int64(7), len(values)))
-    copy += 1
-    assert copy.tolist() == [8] * len(values)
+@given(st.lists(st.integers(0, 45), max_size=60))
+def test_rows_by_group(numbers: list[int]) -> None:
+    number = np.array(numbers, np.int64)
+    groups = RowsByGroup(number, 46)
+    assert len(groups) == 46
+    for one in range(46):
+        assert groups[one].tolist() == np.flatnonzero(number == one).tolist()

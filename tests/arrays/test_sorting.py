@@ -31,16 +31,6 @@ def test_order_by_several_is_stable(first, random):
 
 
 @given(NUMBERS)
-def test_groups(values):
-    number = values + 5
-    groups = sorting.Groups(number, 46)
-    assert len(groups) == 46
-    for one in range(46):
-        assert groups[one].tolist() == np.flatnonzero(number == one).tolist()
-    assert groups.all().tolist() == np.argsort(number, kind="stable").tolist()
-
-
-@given(NUMBERS)
 def test_distinct_places_and_functions_of_distinct_values(values):
     places, of = distinct_places(np.maximum(values, -1), 41)
     expected = sorted({*values[values >= 0].tolist()})

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import InputError, UsageError
-from pyprof.tables.files import check_output, hidden_folder, terminated_by_exception, whole_file, whole_text_file
+from pyprof.tables.files import check_output, terminated_by_exception, whole_file, whole_text_file
 
 
 def test_a_file_appears_whole_with_the_permissions_of_the_umask(tmp_path: Path) -> None:
@@ -45,22 +45,6 @@ def test_an_exception_leaves_what_was_there(tmp_path: Path, error: type[BaseExce
         stream.write("half")
         raise error
     assert (tmp_path / "a").read_text() == "old" and os.listdir(tmp_path) == ["a"]
-
-
-def test_a_hidden_folder_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), hidden_folder(tmp_path / "a") as folder:
-        (folder / "part").write_text("1")
-        raise RuntimeError
-    assert os.listdir(tmp_path) == []
-    left = tmp_path / ".a.00.parts"  # of a process that was killed
-    left.mkdir()
-    (left / "lock").touch()
-    (left / "part").touch()
-    with hidden_folder(tmp_path / "a") as first, hidden_folder(tmp_path / "a") as second:
-        assert sorted(tmp_path.iterdir()) == sorted([first, second])  # the first is in use and stays
-    assert os.listdir(tmp_path) == []
-    with pytest.raises(InputError, match="cannot be written"), hidden_folder(tmp_path / "no" / "a"):
-        pass
 
 
 def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:

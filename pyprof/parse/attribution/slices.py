@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import Growing, distinct_values, extent, narrowest
-from pyprof.arrays.sorting import Groups
+from pyprof.arrays.joining import RowsByGroup
 from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.messages import done
@@ -63,8 +63,8 @@ class Slices:
         self.open_last = np.searchsorted(self.cuts, self.end[self.open], "left")
         self.open_whole = whole[ranges["label"][self.open]]
         number = self._fewer_cuts(len(first))
-        self.rows = Groups(number[first], len(self.cuts) + 1)
-        self.kernels = Groups(np.searchsorted(self.cuts, when, "right").astype(np.int16), len(self.cuts) + 1)
+        self.rows = RowsByGroup(number[first], len(self.cuts) + 1)
+        self.kernels = RowsByGroup(np.searchsorted(self.cuts, when, "right").astype(np.int16), len(self.cuts) + 1)
 
     def __len__(self) -> int:
         return len(self.cuts) + 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -191,22 +190,6 @@ class Records:
         """A column at these rows; of a file only the row groups that hold them are read."""
         values: Array = self[name][rows]
         return values
-
-    # Names that others still use.
-    def release(self, *names: str) -> None:
-        pass
-
-    def near(self, rows: Array) -> Records:
-        return self.select(rows)
-
-    def are_of(self, code: Array, columns: dict[str, Array]) -> None:
-        pass
-
-    def stretches(self, *names: str) -> Any:
-        yield slice(0, len(self)), [None] * len(names)
-
-    def pieces_of(self, names: Sequence[str], rows: slice) -> Any:
-        yield rows, [self[name][rows] for name in names]
 
     def select(self, rows: Array) -> Records:
         """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""
