@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from scripts.checks.fuzzing import places
 from scripts.checks.fuzzing.corpus import READERS, files_of
 from scripts.checks.fuzzing.oracle import Case, arguments, complaint, make
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_left() -> Iterator[None]:
+    yield
+    places.close()
 
 
 @pytest.mark.parametrize("reader", READERS)

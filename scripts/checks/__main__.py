@@ -16,6 +16,7 @@ CHECKS = {
     "formulas": (("pytest", "scripts/checks/formulas"), ()),
     "recorders": (("pytest", "scripts/checks/recorders"), ()),
     "fuzz": (("scripts.checks.fuzzing",), ("--inputs", "3000", "--go-on")),
+    "benchmarks": (("pytest", "scripts/checks/benchmarks"), ()),
     "stress": (("scripts.checks.stress",), ("--minutes", "0.25", "--threads", "8", "--workers", "2", "--most", "1")),
 }
 

@@ -112,3 +112,13 @@ class Writer:
 
 
 _process: subprocess.Popen[str] | None = None  # a new one each time would take longer than the rest
+
+
+def close() -> None:
+    """End the process that writes, if there is one."""
+    global _process
+    if _process is not None:
+        with _process:
+            assert _process.stdin is not None
+            _process.stdin.close()
+        _process = None
