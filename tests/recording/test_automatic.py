@@ -53,10 +53,10 @@ WARM = "pyprof: recorded steps 2 and 3, after warm-up (others: --steps A:B; the 
     [
         ("ok", 0, {5, 7}, WARM),
         ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded what ran from the start"),
-        ("three", 0, {5}, "pyprof: step 2 is recorded, after warm-up"),
+        ("three", 0, {5}, "pyprof: recorded step 2, after warm-up"),
         ("two", 0, {5, 7}, WARM),
         ("scaler", 0, {7}, WARM),  # a step that the scaler skips is part of the next one
-        ("raise", 1, {5}, "pyprof: step 2 is recorded, after warm-up"),
+        ("raise", 1, {5}, "pyprof: recorded step 2, after warm-up"),
         ("ranges", 0, {5, 7}, WARM),
         ("exit", 3, {5, 7}, WARM),
         ("fork", 0, {5, 7}, WARM),
