@@ -54,7 +54,7 @@ WARM = "pyprof: recorded steps 2 and 3, after warm-up (others: --steps A:B; the 
         ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded what ran from the start"),
         ("two optimizers, then os._exit", 3, {5, 7}, WARM),
         ("scaler, then a fork", 0, {7}, WARM),  # a step that the scaler skips is part of the next one
-        ("raise", 1, {5}, "pyprof: step 2 is recorded, after warm-up"),
+        ("raise", 1, {5}, "pyprof: recorded step 2, after warm-up"),
     ],
 )
 def test_the_first_steps_after_warm_up(tmp_path: Path, how: str, code: int, shapes: set[int], line: str) -> None:

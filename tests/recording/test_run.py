@@ -378,7 +378,7 @@ def test_a_program_that_profiles_itself(
     assert ("relu" in done.stderr) == (steps < 2) and _shapes(done) == shapes
     said = [line for line in done.stderr.splitlines() if "recorded" in line]
     if recorded:
-        assert said == [f"pyprof: {recorded} the program used torch.profiler itself: --tool nsys records all of it"]
+        assert said == [f"pyprof: {recorded} the program used torch.profiler itself: --tool nsys records everything"]
     else:
         assert said == ["pyprof: recorded steps 2 and 3, after warm-up (others: --steps A:B; the whole run: --steps all)"]
 
