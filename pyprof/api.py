@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
 
-    from pyprof.parse.records.records import Records
+    from pyprof.model.records import Records
+    from pyprof.model.trace import Trace
     from pyprof.parse.sources.measured.launches import Measured
-    from pyprof.parse.sources.trace import Trace
     from pyprof.prof.frame import Frame
     from pyprof.report.diff.diff import Diff
     from pyprof.report.page.data import Section
@@ -136,7 +136,7 @@ class Loaded(Rows):
         program, which adds ops, times and needed FLOPs to what ncu measured. Of a trace with samples only the rows are steps,
         layers and ops, with the mean of each metric meanwhile. Raises InputError for a file without counters.
         """
-        from pyprof.counters.command import counter_table
+        from pyprof.commands.counters import counter_table
         from pyprof.counters.table import sample_table
         from pyprof.prof.columns import RecordTable
         from pyprof.prof.frame import Frame

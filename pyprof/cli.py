@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 # The module holds `add_arguments(parser)` and `run(options)`, which returns the exit code; help: one line.
 Command = namedtuple("Command", "name module help")
 COMMANDS = (
-    Command("run", "pyprof.recording.command", "run a program unchanged, record it, print the summary"),
-    Command("doctor", "pyprof.doctor", "what is installed here, and whether recording will work"),
-    Command("parse", "pyprof.parse.command", "turn a capture into records, one a line (net.dict) or as Parquet"),
-    Command("prof", "pyprof.prof.command", "a table of records or of a capture: ops, FLOPs, bytes, Tensor Cores"),
-    Command("summary", "pyprof.report.summary.command", "one screen that says what to fix first"),
-    Command("report", "pyprof.report.page.command", "one page for a browser: the summary with charts, to look at and to send"),
-    Command("diff", "pyprof.report.diff.command", "two captures: what became faster or slower beyond noise, added, removed"),
+    Command("run", "pyprof.commands.run", "run a program unchanged, record it, print the summary"),
+    Command("doctor", "pyprof.commands.doctor", "what is installed here, and whether recording will work"),
+    Command("parse", "pyprof.commands.parse", "turn a capture into records, one a line (net.dict) or as Parquet"),
+    Command("prof", "pyprof.commands.prof", "a table of records or of a capture: ops, FLOPs, bytes, Tensor Cores"),
+    Command("summary", "pyprof.commands.summary", "one screen that says what to fix first"),
+    Command("report", "pyprof.commands.report", "one page for a browser: the summary with charts, to look at and to send"),
+    Command("diff", "pyprof.commands.diff", "two captures: what became faster or slower beyond noise, added, removed"),
     Command(
         "inductor", "pyprof.report.inductor", "a compiled program: time by category, fused kernels and the bytes they move"
     ),
-    Command("ranks", "pyprof.report.ranks.command", "many ranks: stragglers and their causes, waiting, overlap, bandwidth"),
+    Command("ranks", "pyprof.commands.ranks", "many ranks: stragglers and their causes, waiting, overlap, bandwidth"),
     Command("gaps", "pyprof.report.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
-    Command("trace", "pyprof.report.trace.command", "a timeline for ui.perfetto.dev, each kernel with all that is known of it"),
-    Command("counters", "pyprof.counters.command", "measured counters of each launch beside what the algorithm needs"),
-    Command("timers", "pyprof.report.timers", "timers inside a kernel: time of its blocks, balance of its lanes, timeline"),
+    Command("trace", "pyprof.commands.trace", "a timeline for ui.perfetto.dev, each kernel with all that is known of it"),
+    Command("counters", "pyprof.commands.counters", "measured counters of each launch beside what the algorithm needs"),
+    Command("timers", "pyprof.commands.timers", "timers inside a kernel: time of its blocks, balance of its lanes, timeline"),
     Command(
         "scrub",
-        "pyprof.scrub.command",
+        "pyprof.commands.scrub",
         "a copy of a capture to share: without environment, commands, names of people",
     ),
-    Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),
-    Command("mcp", "pyprof.serving.command", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
-    Command("completion", "pyprof.completion", "print what makes bash, zsh or fish complete commands and options"),
+    Command("bench", "pyprof.commands.bench", "time one recorded op alone on this machine, and alternatives to it"),
+    Command("mcp", "pyprof.commands.mcp", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
+    Command("completion", "pyprof.commands.completion", "print what makes bash, zsh or fish complete commands and options"),
     Command("help", "pyprof.help", "explain a topic or a command: getting-started, terms, columns, run, ..."),
 )
 # Those that read captures, and can keep what they found in them.

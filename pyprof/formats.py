@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyprof.errors import InputError, NotACapture
-from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
 from pyprof.messages import stage
+from pyprof.parse.sources.inputs import GZIP, HEAD_BYTES, SQLITE, Input
 
 if TYPE_CHECKING:
-    from pyprof.opcall import OpRules
-    from pyprof.parse.records.records import Records
+    from pyprof.model.opcall import OpRules
+    from pyprof.model.records import Records
+    from pyprof.model.trace import Trace
     from pyprof.parse.sources.measured.launches import Measured
-    from pyprof.parse.sources.trace import Trace
 
 _FIRST_BYTES = 1 << 14
 _PARQUET = b"PAR1"
@@ -101,9 +101,9 @@ def _read_report(given: Input) -> Trace:
 
 
 def _read_folder(given: Input) -> Records:
+    from pyprof.model.records import concatenate
     from pyprof.parse.records import parquet
     from pyprof.parse.records.dataset import stored
-    from pyprof.parse.records.records import concatenate
 
     return concatenate([parquet.read(file) for file in stored(given.path)])
 
@@ -258,7 +258,7 @@ def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
 
 def op_rules() -> OpRules:
     """Rules that attribution takes from the formulas: ops with a formula decide where an op instance begins."""
-    from pyprof.opcall import OpRules
+    from pyprof.model.opcall import OpRules
     from pyprof.prof import formulas
 
     return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves, formulas.asks)

@@ -17,11 +17,11 @@ from pyprof.formats import CAPTURES, COUNTERS, RECORDS, TIMERS, op_rules, read, 
 from pyprof.messages import stage
 
 if TYPE_CHECKING:
+    from pyprof.model.records import Records
+    from pyprof.model.trace import Trace
     from pyprof.parse.attribution.captured import GraphTrace
     from pyprof.parse.records.cache import Entry
-    from pyprof.parse.records.records import Records
     from pyprof.parse.sources.measured.launches import Measured
-    from pyprof.parse.sources.trace import Trace
 
 _NO_COUNTERS = "give what `ncu --csv` or `ncu -o` wrote; `pyprof counters --metrics` prints the command line"
 
@@ -101,7 +101,7 @@ def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False
 
         with fetched(locate(name)) as path:
             return load_with_trace(str(path), graphs, whole=whole)
-    from pyprof.parse.sources.trace import Trace
+    from pyprof.model.trace import Trace
 
     kept = _Kept(graphs)
     found = read(name, CAPTURES + RECORDS, kept.only_find)
@@ -123,10 +123,10 @@ def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trac
         return *load_with_trace(name, graphs), None
     found = read_any(name, CAPTURES + RECORDS + COUNTERS)
     if isinstance(found, Measured):
-        from pyprof.parse.records.records import empty
+        from pyprof.model.records import empty
 
         return empty(found.tool), None, found
-    from pyprof.parse.sources.trace import Trace
+    from pyprof.model.trace import Trace
 
     trace = found if isinstance(found, Trace) else None
     records = _attributed([_with_graphs(found, name, graphs)], name, with_host=True)
@@ -168,7 +168,7 @@ def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = No
     """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used.
 
     with_host: with what the host did, which reports need."""
-    from pyprof.parse.sources.trace import Trace
+    from pyprof.model.trace import Trace
 
     known = None if kept is None else kept.records
     if known is None and not isinstance(found[0], Trace):
@@ -205,8 +205,8 @@ def _give_lines(records: Records, lines: dict[str, tuple[str, ...]]) -> int:
     """Give kernels of these names the lines that they were made from; returns how many kernels."""
     import numpy as np
 
-    from pyprof.arrays.columns import distinct_rows
-    from pyprof.parse.records.records import Stack
+    from pyprof.columns.distinct import distinct_rows
+    from pyprof.model.records import Stack
 
     codes = [code for code, text in enumerate(records.strings.values) if text in lines]
     rows = np.flatnonzero(np.isin(records["name"], codes))
@@ -230,7 +230,7 @@ def _with_graphs(run: Trace | Records, name: str, graphs: str | None, kept: _Kep
     kept: what is kept of it, which is nothing where other files were looked at.
     Raises InputError where those that were named explain none of its replays.
     """
-    from pyprof.parse.sources.trace import Trace
+    from pyprof.model.trace import Trace
 
     graphs = _GRAPHS.get() if graphs is None else graphs
     if not isinstance(run, Trace) or (graphs is None and not (run.activities["graph_node"] >= 0).any()):

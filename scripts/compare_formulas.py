@@ -35,7 +35,7 @@ _FIELDS = ("module", "op", "args", "kwargs", "dispatcher", "flat", "described")
 
 def plain(value: object) -> object:
     """An argument as builtin types."""
-    from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
+    from pyprof.model.opcall import UNKNOWN, DTypeArg, TensorSpec
 
     if isinstance(value, TensorSpec):
         return {"shape": value.shape, "dtype": value.dtype, "strides": value.strides, "grad": value.grad}
@@ -133,7 +133,7 @@ def of_tests() -> list[object]:
 
 def collect(captures: list[Path]) -> list[tuple[object, ...]]:
     """Distinct calls as plain data, in a fixed order; further ones of each with less recorded."""
-    from pyprof.opcall import OpCall
+    from pyprof.model.opcall import OpCall
 
     found: dict[str, tuple[object, ...]] = {}
     counts = Counter[str]()
@@ -156,7 +156,7 @@ def collect(captures: list[Path]) -> list[tuple[object, ...]]:
 
 def live(value: object) -> object:
     """What `plain` made plain."""
-    from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
+    from pyprof.model.opcall import UNKNOWN, DTypeArg, TensorSpec
 
     if isinstance(value, dict):
         if "shape" in value:
@@ -171,7 +171,7 @@ def live(value: object) -> object:
 
 def variants(call: object) -> list[object]:
     """The call as recorded; by tensors alone as emit_nvtx has it; with options unknown, as old traces have it."""
-    from pyprof.opcall import UNKNOWN, TensorSpec
+    from pyprof.model.opcall import UNKNOWN, TensorSpec
 
     fields = {name: getattr(call, name) for name in _FIELDS}
     made = [call]
@@ -187,7 +187,7 @@ def variants(call: object) -> list[object]:
 
 def evaluate_all(calls_file: Path, out_file: Path) -> None:
     """Write what this process's pyprof says of the calls."""
-    from pyprof.opcall import OpCall
+    from pyprof.model.opcall import OpCall
     from pyprof.prof import formulas
 
     warnings.simplefilter("ignore")

@@ -16,9 +16,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pyprof.dtypes import lookup
-from pyprof.markers import encode_layer, encode_op
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.markers import encode_layer, encode_op
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 from tests.tiny import Nsys, tid
 
 Event = dict[str, Any]

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.records.records import COLUMNS, PHASES, Records, Stack
-from pyprof.parse.sources.trace import Strings
+from pyprof.model.opcall import OpCall, TensorSpec
+from pyprof.model.records import COLUMNS, PHASES, Records, Stack
+from pyprof.model.trace import Strings
 
 Ints = npt.NDArray[np.int64]
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

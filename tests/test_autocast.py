@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyprof.autocast import Cast, run_call, treatment
-from pyprof.markers import decode, encode_op
-from pyprof.opcall import OpCall, TensorSpec, parse_call
+from pyprof.model.autocast import Cast, run_call, treatment
+from pyprof.model.markers import decode, encode_op
+from pyprof.model.opcall import OpCall, TensorSpec, parse_call
 
 F = "torch.nn.functional"
 CASES = [

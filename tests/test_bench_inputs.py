@@ -12,8 +12,8 @@ import pytest
 
 from pyprof.formats import op_rules
 from pyprof.loading import load_capture, open_trace
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.attribution.attribute import innermost_ranges
-from pyprof.parse.sources.trace import ActivityKind
 from tests.tiny import Nsys, tid
 
 BENCH = Path(__file__).resolve().parent.parent / "scripts/bench"

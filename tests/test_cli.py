@@ -273,7 +273,7 @@ def test_terminated_while_writing(capture: Path, tmp_path: Path) -> None:
     """SIGTERM ends a command as an exception: what it has begun to write is removed."""
     code = (
         "import os, signal, sys, tempfile\n"
-        "import pyprof.report.summary.command as summary\n"
+        "import pyprof.commands.summary as summary\n"
         "from pyprof.cli import main\n"
         "def run(options):\n"
         "    with tempfile.TemporaryDirectory(dir=sys.argv[1]):\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.cli import COMMANDS, main
-from pyprof.completion import SHELLS
+from pyprof.commands.completion import SHELLS
 from tests.conftest import ROOT
 
 BASH = """

@@ -11,8 +11,8 @@ import pytest
 
 import pyprof
 from pyprof.cli import COMMANDS
-from pyprof.dtypes import DTYPES, lookup
 from pyprof.help import topics
+from pyprof.model.dtypes import DTYPES, lookup
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "pyprof"
@@ -56,7 +56,7 @@ PRIVATE = {
     "mcp": {"serving"},
 }
 TO_MEND = {
-    ("pyprof.parse.sources.kineto.python", "pyprof.arrays.nesting"),
+    ("pyprof.parse.sources.kineto.python", "pyprof.columns.nesting"),
 }
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pyprof import doctor
 from pyprof.cli import main
+from pyprof.commands import doctor
 from tests.conftest import ROOT
 
 TORCH = '{\\"version\\": \\"2.13.0\\", \\"cuda\\": %s, \\"devices\\": %s}'
@@ -40,7 +40,7 @@ def _doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 
 
 def test_nothing_but_python(tools: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyprof.doctor.util.find_spec", lambda name: None)
+    monkeypatch.setattr("pyprof.commands.doctor.util.find_spec", lambda name: None)
     code, out = _doctor(capsys)
     assert code == 1 and "-> pip install torch" in out and "-> pip install nvtx" in out
     assert "-> scripts/install_nsys" in out and "GPU              none: captures will" in out

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.engine_steps import STEP_PHASES, EngineStep, Sums, read
+from pyprof.model.scheduler_steps import STEP_PHASES, EngineStep, Sums, read
 
 VLLM_DECODE = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)"
 VLLM_PREFILL = "execute_15360_context_15(sq15360sk15360sqsq15728640sqsk15728640)_generation_0(sq0sk0sqsq0sqsk0)"

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, NotACapture
-from pyprof.inputs import Input
 from pyprof.loading import load, load_with_trace
+from pyprof.parse.sources.inputs import Input
 from tests.tiny import Nsys
 
 SHOW = ["-c", "idx,op,kernel,sil"]
@@ -78,8 +78,8 @@ def test_a_pipe_without_a_writer_says_what_it_waits_for(
         print(text)
         told.set()
 
-    monkeypatch.setattr("pyprof.inputs.tell", tell)
-    monkeypatch.setattr("pyprof.inputs._PATIENCE_S", 0.01)
+    monkeypatch.setattr("pyprof.parse.sources.inputs.tell", tell)
+    monkeypatch.setattr("pyprof.parse.sources.inputs._PATIENCE_S", 0.01)
     writer = threading.Thread(target=lambda: (told.wait(60), pipe.write_bytes(path.read_bytes())))
     writer.start()
     assert main(["prof", str(pipe), *SHOW]) == 0

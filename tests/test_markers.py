@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.markers import (
+from pyprof.model.markers import (
     Kind,
     decode,
     encode_layer,
@@ -16,7 +16,7 @@ from pyprof.markers import (
     is_backward_name,
     split_ids,
 )
-from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 
 
 def test_our_own_op_marker_reads_well_and_reads_back() -> None:

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from pyprof.markers import Kind, Marker, decode, split_ids
-from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
+from pyprof.model.markers import Kind, Marker, decode, split_ids
+from pyprof.model.opcall import DTypeArg, TensorSpec, contiguous_strides
 from pyprof.recording.nsys import profile
 
 ROOT = Path(__file__).resolve().parent.parent

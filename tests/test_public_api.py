@@ -18,7 +18,7 @@ import pyprof
 from pyprof.api import Loaded
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
-from pyprof.parse.records.records import Records
+from pyprof.model.records import Records
 from tests.conftest import ROOT
 from tests.report.summary.test_summary import two_steps
 from tests.tiny import Nsys

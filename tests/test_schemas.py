@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 
 from pyprof.cli import main
 from pyprof.help import schema_text, schemas
-from pyprof.parse.records.records import PHASES
+from pyprof.model.records import PHASES
 from pyprof.prof.columns import HEADERS, SUMS
 from pyprof.prof.roofline import BOUNDS
 from pyprof.report.advice.kinds import KINDS

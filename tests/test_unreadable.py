@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.calltext import call_text, parse_call_text
 from pyprof.cli import main
 from pyprof.errors import PyprofError
 from pyprof.formats import op_rules
 from pyprof.loading import load, load_capture
-from pyprof.markers import Kind, decode, split_ids
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, parse_call
+from pyprof.model.calltext import call_text, parse_call_text
+from pyprof.model.markers import Kind, decode, split_ids
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec, parse_call
+from pyprof.model.records import Records
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.records.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from tests.tiny import SCHEMA, Nsys

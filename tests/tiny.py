@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pyprof.opcall import OpRules
+from pyprof.model.opcall import OpRules
 
 SESSION_END = 1_000_000
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.types import Bools, Floats
+from pyprof.columns.types import Bools, Floats
 from pyprof.errors import UsageError
 from pyprof.hardware import devices, gpus
 from pyprof.parse.sources.measured.launches import Measured

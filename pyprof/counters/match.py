@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Bools, Ints
 from pyprof.hardware.names import demangle, normalise
-from pyprof.markers import Kind, decode
-from pyprof.parse.records.records import Records
+from pyprof.model.markers import Kind, decode
+from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.sources.measured.launches import Dim, Launch
-from pyprof.parse.sources.trace import ActivityKind
 
 # exact: as many launches of this kernel and size on both sides; nvtx: as many inside its ranges; order: all launches were
 # measured without a gap and fit at one place only, or keep their order in one way only; ambiguous: several places; none.

@@ -18,18 +18,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Floats, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Floats, Ints
 from pyprof.counters.counted import Counted, counted, known_sum
 from pyprof.counters.match import HOW, Match, base
 from pyprof.errors import InputError
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.hardware.kernels import Verdict, classify, verdict
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
+from pyprof.model.trace import ActivityKind, integer
 from pyprof.parse.sources.kineto.counters import Samples
 from pyprof.parse.sources.measured.launches import Measured
-from pyprof.parse.sources.trace import ActivityKind, integer
 from pyprof.prof import formulas
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import operand_tag

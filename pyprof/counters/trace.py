@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.counters.match import AMBIGUOUS, NONE, ORDER, Match, unmatched
-from pyprof.markers import Kind
-from pyprof.opcall import OpRules
+from pyprof.model.markers import Kind
+from pyprof.model.opcall import OpRules
+from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind, Trace, make_table
 from pyprof.parse.attribution.ops import ops_around
 from pyprof.parse.attribution.ranges import CaptureFacts
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import ActivityKind, Trace, make_table
 
 OpStack = tuple[str, ...]
 _OPS = (Kind.OP, Kind.DISPATCH, Kind.BACKWARD)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 
 import pyprof
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas import Cost
 
 

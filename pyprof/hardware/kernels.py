@@ -18,9 +18,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pyprof.dtypes import DType, lookup
 from pyprof.hardware.names import demangle, may_match, normalise
 from pyprof.hardware.precision import read_precision
+from pyprof.model.dtypes import DType, lookup
 
 Capability = tuple[int, int]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from pyprof.arrays.types import Floats, Ints
+    from pyprof.columns.types import Floats, Ints
 
 _WARP_THREADS = 32
 _REGISTERS = 65536  # 32-bit registers of a multiprocessor

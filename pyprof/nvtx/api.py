@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise ToolError(f"instrumenting needs torch, which cannot be imported: {error}", "pip install torch") from error
 
-from pyprof.markers import encode_step
+from pyprof.model.markers import encode_step
 from pyprof.nvtx.backend import Backend, NvtxBackend, tool_attached
 from pyprof.nvtx.compiling import hide_from_compiler
 from pyprof.nvtx.layers import patch_layers

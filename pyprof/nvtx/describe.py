@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec, contiguous_strides
+from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec, contiguous_strides
 
 MAX_ITEMS = 4096
 """Elements of a list that are described; a longer one is UNKNOWN."""

@@ -12,7 +12,7 @@ import weakref
 import torch
 from torch.nn import Module as _Module
 
-from pyprof.markers import encode_layer
+from pyprof.model.markers import encode_layer
 from pyprof.nvtx.callsite import ANCHOR, note
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches

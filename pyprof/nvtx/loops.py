@@ -13,7 +13,7 @@ import torch
 from torch._C import _autograd, _profiler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from pyprof.markers import encode_optimizer
+from pyprof.model.markers import encode_optimizer
 from pyprof.nvtx.callsite import ANCHOR, note
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, is_wrapper

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pyprof.markers import encode_op
+from pyprof.model.markers import encode_op
+from pyprof.model.opcall import UNKNOWN, OpCall
 from pyprof.nvtx.autocast import add_region, autocast_text, in_autocast
 from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, sites
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.describe import add_key, describe_call
 from pyprof.nvtx.state import NO_RANGE, STATE, Range, State
 from pyprof.nvtx.traceback import Function, Runner, hide, runner
-from pyprof.opcall import UNKNOWN, OpCall
 
 MAX_MARKER_BYTES = 60_000
 """Nsight Systems silently drops ranges whose text is longer than 65,416 bytes."""

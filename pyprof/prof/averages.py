@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.errors import UsageError
-from pyprof.opcall import OpCall, TensorSpec
+from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.parse.attribution.op_executions import Executions
 from pyprof.prof import formulas
 from pyprof.prof.columns import TORCH_COLUMNS, TORCH_KEYS

@@ -11,11 +11,11 @@ from operator import attrgetter
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Array, Bools, Ints
-from pyprof.opcall import OpCall
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Array, Bools, Ints
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import Records, Stack
 from pyprof.parse.records.classes import Classes
-from pyprof.parse.records.records import Records, Stack
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.hardware.names import short_name
-from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
+from pyprof.model.records import DIRECTIONS, PHASES, Stack
+from pyprof.model.trace import COPY_KINDS, ActivityKind
 from pyprof.prof.cost import BYTES_BOUNDS
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.roofline import BOUNDS, ceiling

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of, row_type
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Array, Bools, Floats, Ints
-from pyprof.dtypes import DTYPES
+from pyprof.columns.distinct import among, distinct_rows, distinct_values, extent, is_repeated, one_of, row_type
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Array, Bools, Floats, Ints
 from pyprof.hardware.kernels import KernelClass, classify
+from pyprof.model.dtypes import DTYPES
+from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.classes import Classes, classes_of
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.backward import Backwards
 from pyprof.prof.formulas import Cost

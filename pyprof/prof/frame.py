@@ -13,20 +13,20 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_places, distinct_rows, distinct_values, one_of, repeated, row_type
-from pyprof.arrays.sorting import ascending
-from pyprof.arrays.types import Array, Bools, Floats, Ints
-from pyprof.dtypes import lookup
+from pyprof.columns.distinct import among, distinct_places, distinct_rows, distinct_values, one_of, repeated, row_type
+from pyprof.columns.sorting import ascending
+from pyprof.columns.types import Array, Bools, Floats, Ints
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu
 from pyprof.hardware.gpus import RecordedGpu, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.messages import stage
-from pyprof.opcall import OpCall
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import PHASES, MarkedStep, Records, Stack
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.classes import Classes, classes_of
-from pyprof.parse.records.records import PHASES, MarkedStep, Records, Stack
-from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer, pairs_all

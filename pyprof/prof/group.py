@@ -13,8 +13,8 @@ from copy import copy
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.prof.columns import SUMS, TREE, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import AnyInts, Fractions, Header, Integers, Table, Texts, Values, coded, sort_key

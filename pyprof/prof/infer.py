@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values, extent
-from pyprof.dtypes import lookup
+from pyprof.columns.distinct import distinct_rows, distinct_values, extent
 from pyprof.hardware.kernels import classify
-from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
-from pyprof.parse.records.records import Records
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
+from pyprof.model.records import Records
 from pyprof.prof import formulas
 
 INFERRED = "inferred"

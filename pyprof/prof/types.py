@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Ints
-from pyprof.dtypes import DTYPES, lookup
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Ints
 from pyprof.hardware.kernels import element_type
-from pyprof.opcall import CONVERSIONS, UNKNOWN, OpCall, TensorSpec
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.dtypes import DTYPES, lookup
+from pyprof.model.opcall import CONVERSIONS, UNKNOWN, OpCall, TensorSpec
+from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 

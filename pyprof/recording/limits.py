@@ -37,7 +37,7 @@ from pyprof.recording.torchprof import Capture
 if TYPE_CHECKING:
     import torch
 
-    from pyprof.parse.records.records import Records
+    from pyprof.model.records import Records
 
 _NS_PER_BYTE = 90  # torch.profiler: 60 to 75 of trace, nsys: 90 of what it collects; where compressing takes the next figure
 _COMPRESSING_S = 0.0135
@@ -398,7 +398,7 @@ def print_top(records: Records, stream: IO[str], count: int, width: int) -> None
     """
     import numpy as np
 
-    from pyprof.parse.sources.trace import ActivityKind
+    from pyprof.model.trace import ActivityKind
     from pyprof.prof.columns import HEADERS
     from pyprof.prof.frame import Frame
     from pyprof.prof.group import group_by

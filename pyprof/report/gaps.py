@@ -23,14 +23,14 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import depth, quantiles, spans, summed, union
-from pyprof.arrays.types import Bools, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import depth, quantiles, spans, summed, union
+from pyprof.columns.types import Bools, Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace
 from pyprof.messages import tell
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, first_ns, in_window, window_given
-from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES, MEANINGS

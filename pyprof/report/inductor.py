@@ -25,20 +25,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import summed, union
-from pyprof.arrays.types import Floats, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import summed, union
+from pyprof.columns.types import Floats, Ints
+from pyprof.compiled.flow import product
+from pyprof.compiled.fused import CATEGORIES, LaunchedKernel, describe, recorded_files
+from pyprof.compiled.kernel_source import triton_kernel
+from pyprof.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
 from pyprof.messages import tell
-from pyprof.parse.records.records import Records
+from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.selection import add_graphs, add_window, in_window
-from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.report.compiled.flow import product
-from pyprof.report.compiled.fused import CATEGORIES, LaunchedKernel, describe, recorded_files
-from pyprof.report.compiled.kernel_source import triton_kernel
-from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, Table, Values

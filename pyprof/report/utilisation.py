@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows
-from pyprof.arrays.intervals import spans, summed, union
-from pyprof.arrays.types import Bools, Ints
+from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.intervals import spans, summed, union
+from pyprof.columns.types import Bools, Ints
 from pyprof.hardware import cpus
-from pyprof.parse.records.records import PHASES, Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.records import PHASES, Records
+from pyprof.model.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame, operand_tag
 from pyprof.prof.group import LEAST_KNOWN

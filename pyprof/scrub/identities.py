@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from pyprof.errors import InputError
-from pyprof.inputs import GZIP
+from pyprof.parse.sources.inputs import GZIP
 
 USER, HOST, REMOVED = "user", "host", "removed"
 _COMMON = {

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from pyprof.opcall import sound_text
+from pyprof.model.opcall import sound_text
 from pyprof.parse.sources.kineto.events import Event, Facts
 from pyprof.parse.sources.kineto.trace_file import TraceFile
 from pyprof.scrub.identities import Identities

@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyprof.inputs import Input
+from pyprof.model.records import Records
+from pyprof.model.trace import Strings
 from pyprof.parse.records import parquet
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import Strings
+from pyprof.parse.sources.inputs import Input
 from pyprof.scrub.identities import Identities
 from pyprof.tables.files import whole_file
 

@@ -20,7 +20,7 @@ from pyprof.tables.formats import FORMATS, Format, write_aligned, write_csv_safe
 from pyprof.tables.table import AnyTable, Header, LazyTable, Source, Table, Values, choose, sort_key
 
 if TYPE_CHECKING:
-    from pyprof.arrays.types import Ints
+    from pyprof.columns.types import Ints
     from pyprof.tables.where import Condition
 
 

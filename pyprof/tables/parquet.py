@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyprof.arrays.arrow import to_arrow, to_arrow_texts
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.types import Array
+from pyprof.columns.arrow import to_arrow, to_arrow_texts
+from pyprof.columns.distinct import distinct_values
+from pyprof.columns.types import Array
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, PerPool, Texts, Values
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof.arrays.arrow import to_arrow, to_arrow_texts, to_numpy
-from pyprof.arrays.columns import is_constant
-from pyprof.arrays.types import Array, Floats, Ints
+from pyprof.columns.arrow import to_arrow, to_arrow_texts, to_numpy
+from pyprof.columns.distinct import is_constant
+from pyprof.columns.types import Array, Floats, Ints
 from pyprof.tables.table import Fractions, PerPool, Texts, Values, printed
 
 BATCH_ROWS = 1_000  # joined at a time, in memory that is reused

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
 Rows: TypeAlias = Ints | slice

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.types import Bools, Ints
+from pyprof.columns.types import Bools, Ints
 from pyprof.errors import UsageError
 from pyprof.messages import tell
 from pyprof.tables.table import SAME, Fractions, Header, Integers, Source, Values, choose, coded

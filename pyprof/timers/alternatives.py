@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from pyprof.dtypes import lookup
-from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, dense_strides
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import OpCall, TensorSpec, contiguous_strides, dense_strides
 from pyprof.prof import formulas
 from pyprof.timers.replay import Work
 

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.errors import InputError, NotACapture, UsageError
 from pyprof.tables.files import whole_file
 from pyprof.timers import clocks

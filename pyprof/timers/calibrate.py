@@ -10,8 +10,8 @@ import math
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pyprof.dtypes import lookup
 from pyprof.hardware.cpus import CpuPeak, cpu_name
+from pyprof.model.dtypes import lookup
 from pyprof.timers.replay import free_bytes
 from pyprof.timers.timing import cache_bytes, timeit, torch_for
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.errors import ToolError, UsageError, unusable
 
 EMPTY = int(np.iinfo(np.int64).min)  # an entry that no kernel wrote

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyprof.compiled.kernel_source import Kernel, triton_kernel
+from pyprof.compiled.module import read_module
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.hardware import cpus, gpus
 from pyprof.recording.generated import load_module, own_inputs, wrap_kernels
-from pyprof.report.compiled.kernel_source import Kernel, triton_kernel
-from pyprof.report.compiled.module import read_module
 from pyprof.timers.timing import CpuClock, Timing, timeit, torch_for
 
 if TYPE_CHECKING:

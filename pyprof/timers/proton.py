@@ -18,8 +18,8 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Floats, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Floats, Ints
 from pyprof.errors import InputError, NotACapture
 from pyprof.timers.readings import Lane, Readings, short
 

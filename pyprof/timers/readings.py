@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pyprof.arrays.intervals import quantiles
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.columns.intervals import quantiles
+from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.tables.formats import write_aligned
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, texts
 from pyprof.timers.clocks import EMPTY, wrapped

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyprof.errors import ToolError, UsageError
-from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.prof import formulas
 from pyprof.timers.timing import torch_for
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.types import Floats
+from pyprof.columns.types import Floats
 from pyprof.errors import InputError, UsageError
 from pyprof.tables.files import whole_text_file
 from pyprof.timers.readings import Readings

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.dtypes import DTYPES
-from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.records.records import PHASES, Records
+from pyprof.columns.distinct import distinct_rows
+from pyprof.model.dtypes import DTYPES
+from pyprof.model.opcall import OpCall, TensorSpec
+from pyprof.model.records import PHASES, Records
 from pyprof.prof import formulas
 from pyprof.prof.types import elements, typed
 from pyprof.timers.alternatives import Alternative, alternatives

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pyprof.formats import op_rules
 from pyprof.loading import open_trace
-from pyprof.markers import split_ids
+from pyprof.model.markers import split_ids
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.attribution.attribute import innermost_ranges
-from pyprof.parse.sources.trace import ActivityKind
 
 Found = tuple[str, int, int]  # what a range says, its sequence number and its op id
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from pyprof import markers
 from pyprof import nvtx as instrumenter
+from pyprof.model import markers
+from pyprof.model.opcall import TensorSpec
 from pyprof.nvtx import patch
-from pyprof.opcall import TensorSpec
 from tests.nvtx.nvtx_recording import Recorder
 
 # What these return is memory that nobody wrote.
@@ -175,7 +175,7 @@ def tensors(values: Any) -> list[TensorSpec]:
 
 def told_tensors(marker: markers.Marker) -> list[Any]:
     """The tensors that a marker tells, strides only where they are not those of a contiguous one."""
-    from pyprof.opcall import contiguous_strides
+    from pyprof.model.opcall import contiguous_strides
 
     assert marker.call is not None
     return [

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import pyprof
+from pyprof.commands import scrub as scrub
 from pyprof.counters import counted
 from pyprof.errors import PyprofError, ToolError, UsageError
 from pyprof.recording.tools import ask
-from pyprof.scrub import command as scrub
 from scripts.gpu_check import judge, machine, ways
 from scripts.gpu_check.judge import Outcome
 from scripts.gpu_check.networks import NETWORKS, Network

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pyprof.arrays.intervals import union
+from pyprof.columns.intervals import union
 
 ATTRIBUTED = 0.98  # share of kernel time whose op is known
 TIMES_MOST = 1.02  # kernels of the window over the events around its steps

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 import pyprof
-from pyprof.opcall import OpCall
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.opcall import OpCall
+from pyprof.model.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame
 

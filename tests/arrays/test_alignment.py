@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.alignment import aligned
+from pyprof.columns.alignment import aligned
 
 CODES = st.lists(st.integers(-2, 3), max_size=14)
 

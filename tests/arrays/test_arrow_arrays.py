@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as of_numpy
 
 pa = pytest.importorskip("pyarrow")
 
-from pyprof.arrays.arrow import to_arrow, to_arrow_texts, to_numpy  # noqa: E402
+from pyprof.columns.arrow import to_arrow, to_arrow_texts, to_numpy  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = st.sampled_from([np.int8, np.int32, np.int64, np.float64, np.bool_])

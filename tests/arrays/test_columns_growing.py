@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.columns import Growing, narrowest
+from pyprof.columns.distinct import Growing, narrowest
 
 NUMBERS = st.one_of(st.integers(-5, 5), st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1))
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.columns import among, distinct_places, distinct_rows, map_distinct, one_of
+from pyprof.columns.distinct import among, distinct_places, distinct_rows, map_distinct, one_of
 
 small, wide = st.integers(-2, 5), st.integers(-(1 << 63), (1 << 63) - 1)
 

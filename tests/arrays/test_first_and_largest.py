@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.columns import extent, is_first, largest
+from pyprof.columns.distinct import extent, is_first, largest
 
 VALUES = st.one_of(st.lists(st.integers(-3, 9), max_size=40), st.lists(st.integers(-(1 << 62), 1 << 62), max_size=40))
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.intervals import count_before, depth, latest, quantiles, union
+from pyprof.columns.intervals import count_before, depth, latest, quantiles, union
 
 END = 40
 rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, END - 9), st.integers(0, 9)), max_size=12)

@@ -1,4 +1,4 @@
-"""pyprof.arrays.joining: rows by a number in common."""
+"""pyprof.columns.joins: rows by a number in common."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.joining import RowsByGroup, first_rows, last_rows
+from pyprof.columns.joins import RowsByGroup, first_rows, last_rows
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
 

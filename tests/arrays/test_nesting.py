@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.nesting import any_order, crossing, nest, sort_ranges
+from pyprof.columns.nesting import any_order, crossing, nest, sort_ranges
 
 _RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 3)), max_size=14)
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays import sorting
-from pyprof.arrays.columns import distinct_places, map_distinct
-from pyprof.arrays.nesting import any_order
+from pyprof.columns import sorting
+from pyprof.columns.distinct import distinct_places, map_distinct
+from pyprof.columns.nesting import any_order
 
 NUMBERS = st.lists(st.integers(-5, 40), max_size=60).map(lambda values: np.array(values, np.int64))
 

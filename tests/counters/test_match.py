@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from pyprof.counters.match import HOW, Match, match
 from pyprof.loading import load
-from pyprof.markers import encode_step
-from pyprof.parse.records.records import COLUMNS, Records, Stack
+from pyprof.model.markers import encode_step
+from pyprof.model.records import COLUMNS, Records, Stack
+from pyprof.model.trace import Strings
 from pyprof.parse.records.selection import choose_kinds
 from pyprof.parse.sources.measured.launches import Launch
-from pyprof.parse.sources.trace import Strings
 
 SIZE = (1, 1, 1)
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import classify, has_tensor_path, is_of, rules, verdict
 from pyprof.hardware.precision import READERS
+from pyprof.model.dtypes import lookup
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.kernel.rule)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from pyprof import markers
-from pyprof.markers import Kind, Marker
+from pyprof.model import markers
+from pyprof.model.markers import Kind, Marker
 from pyprof.nvtx.backend import Registry
 from pyprof.nvtx.patch import find_owner
 from pyprof.nvtx.targets import NAMESPACES

@@ -16,9 +16,9 @@ from nvtx_recording import Recorder
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from pyprof.autocast import run_call, treatment, treatments
+from pyprof.model.autocast import run_call, treatment, treatments
+from pyprof.model.opcall import DTypeArg, OpCall
 from pyprof.nvtx.describe import describe_call
-from pyprof.opcall import DTypeArg, OpCall
 
 LOW = torch.bfloat16
 

@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nvtx_recording import Recorder
 
-from pyprof import markers
 from pyprof import nvtx as instrumenter
+from pyprof.model import markers
+from pyprof.model.opcall import UNKNOWN, DTypeArg, TensorSpec, parse_call
 from pyprof.nvtx.describe import describe_call, describe_value
 from pyprof.nvtx.wrapper import MAX_MARKER_BYTES
-from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec, parse_call
 
 
 def test_linear_is_told_with_shapes_dtypes_strides_gradient_and_line(recorder: Recorder) -> None:

@@ -18,10 +18,10 @@ import pytest
 
 from pyprof.formats import op_rules
 from pyprof.loading import load_capture, open_trace
-from pyprof.markers import decode, is_backward_name, split_ids
+from pyprof.model.markers import decode, is_backward_name, split_ids
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources.trace import ActivityKind
 from tests.conftest import SHARED
 
 

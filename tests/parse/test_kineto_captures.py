@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import PHASES, Records
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.records.records import PHASES, Records
-from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 
 Event = dict[str, Any]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.trace import ActivityKind
 from pyprof.prof import frame as module
 from pyprof.prof.frame import Frame
 from pyprof.report.utilisation import _Cells

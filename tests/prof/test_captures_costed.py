@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.opcall import UNKNOWN, OpCall
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.opcall import UNKNOWN, OpCall
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.cost import cost_records
 from pyprof.prof.infer import infer
 

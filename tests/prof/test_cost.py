@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.loading import load, load_capture
-from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.parse.records.records import Records
+from pyprof.model.opcall import UNKNOWN, TensorSpec
+from pyprof.model.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.cost import cost_records
 from pyprof.prof.frame import Frame

@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from pyprof.loading import load
-from pyprof.opcall import CONVERSIONS
+from pyprof.model.opcall import CONVERSIONS
 from pyprof.prof.cost import cost_records
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.loading import load_capture
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import Records
 from pyprof.parse.records.netdict.original import legacy_view
-from pyprof.parse.records.records import Records
 from pyprof.prof import frame
 from pyprof.prof.columns import COLUMNS, HEADERS
 from pyprof.prof.frame import Frame, frame_around

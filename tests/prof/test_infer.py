@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from pyprof.prof.infer import _broadcast_dims, _summed, infer

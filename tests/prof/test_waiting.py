@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyprof.loading import load, load_capture
-from pyprof.parse.records.records import Records
+from pyprof.model.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame, waited_for_launch
 from tests.tiny import Nsys, tid

@@ -15,7 +15,7 @@ import torch
 import pyprof
 from pyprof import nvtx
 from pyprof.errors import UsageError
-from pyprof.markers import Kind, decode
+from pyprof.model.markers import Kind, decode
 from pyprof.nvtx.state import STATE
 from pyprof.recording import profile as profile_module
 from pyprof.recording.profile import Recorder as Switch

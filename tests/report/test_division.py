@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof.loading import load_with_trace
-from pyprof.parse.records.records import COLUMNS, PHASES, Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.records import COLUMNS, PHASES, Records
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Budget
 from pyprof.report.time.division import BUSY, Division, mean_parts

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace
-from pyprof.parse.records.host import Host, Wait
-from pyprof.parse.records.records import COLUMNS, PHASES, Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.host import Host, Wait
+from pyprof.model.records import COLUMNS, PHASES, Records
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.gaps import TABLES, Report
 from pyprof.report.time.causes import CAUSES

@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.cli import main
+from pyprof.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.loading import load
-from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.records.records import COLUMNS, Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.opcall import OpCall, TensorSpec
+from pyprof.model.records import COLUMNS, Records
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
-from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.report.inductor import BusyTimes, busy, categories, grouped, kernels
 from pyprof.tables.table import Fractions, Integers, printed
 from tests.conftest import ROOT

@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pyprof.hardware.gpus import named
 from pyprof.loading import load_capture
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import OVER
 from pyprof.report.utilisation import Utilisation, _Alike, _mean_peaks, _Rated, utilisation

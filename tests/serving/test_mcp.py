@@ -22,10 +22,10 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import CallToolResult
 
 from pyprof.cli import main
-from pyprof.serving import server, tools
-from pyprof.serving.folders import Folders, Refused
-from pyprof.serving.results import CLOSE, OPEN, document, marked, text_of, visible
-from pyprof.serving.tools import CHARACTERS, GAP_TABLES, TOOLS, Session, answer
+from pyprof.mcp import server, tools
+from pyprof.mcp.folders import Folders, Refused
+from pyprof.mcp.results import CLOSE, OPEN, document, marked, text_of, visible
+from pyprof.mcp.tools import CHARACTERS, GAP_TABLES, TOOLS, Session, answer
 from tests.conftest import ROOT
 from tests.report.diff.test_diff import Program, steady
 from tests.tiny import Nsys
@@ -371,7 +371,7 @@ def test_the_end_of_input_ends_the_process(tmp_path: Path) -> None:
 def test_without_the_sdk_there_is_one_line_and_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "pyprof.serving.server", raising=False)
+    monkeypatch.delitem(sys.modules, "pyprof.mcp.server", raising=False)
     monkeypatch.setitem(sys.modules, "mcp", None)
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     assert main(["mcp", str(tmp_path)]) == 1

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="needs torch")
 
 from pyprof.errors import PyprofError, ToolError, UsageError
-from pyprof.opcall import UNKNOWN, OpCall, parse_call
+from pyprof.model.opcall import UNKNOWN, OpCall, parse_call
 from pyprof.timers.apart import Apart, TimingJob
 from pyprof.timers.replay import OptimizerStep
 

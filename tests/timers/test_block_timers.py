@@ -289,7 +289,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_numpy_is_enough() -> None:
     code = (
-        "import sys, pyprof.timers as t, pyprof.report.timers; b = t.Buffer({'a': 1}, 2); b.ticks[:] = 100; str(b); "
+        "import sys, pyprof.timers as t, pyprof.commands.timers; b = t.Buffer({'a': 1}, 2); b.ticks[:] = 100; str(b); "
         "sys.exit(bool({'torch', 'quadrants', 'triton', 'pandas'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

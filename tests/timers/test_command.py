@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("torch", reason="needs torch")
 
 from pyprof.cli import main
+from pyprof.commands import bench as command
 from pyprof.errors import PyprofError, ToolError
-from pyprof.timers import apart, command
+from pyprof.timers import apart
 from pyprof.timers.apart import Apart, TimingJob
 from pyprof.timers.timing import Timing
 from tests.terminals import bare
@@ -113,7 +114,7 @@ def test_times_and_rates_are_what_was_measured(capsys: pytest.CaptureFixture[str
 
 
 def test_an_alternative_that_cannot_be_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyprof.opcall import parse_call
+    from pyprof.model.opcall import parse_call
     from pyprof.timers.alternatives import Alternative
 
     impossible = Alternative("odd", (parse_call("mm(fp32[2,3], fp32[4,5])", "aten", dispatcher=True),))

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs torch")
 import torch
 
 from pyprof.cli import main
-from pyprof.report.compiled.kernel_source import triton_kernel
+from pyprof.compiled.kernel_source import triton_kernel
 from pyprof.timers.generated import _copies, moved_bytes, triton_results
 from pyprof.timers.timing import Timing
 

@@ -12,8 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyprof.errors import ToolError, UsageError
-from pyprof.markers import decode, encode_op
-from pyprof.opcall import UNKNOWN, OpCall, parse_call
+from pyprof.model.markers import decode, encode_op
+from pyprof.model.opcall import UNKNOWN, OpCall, parse_call
 from pyprof.prof import formulas
 from pyprof.timers.alternatives import alternatives
 from pyprof.timers.replay import _in_tf32, free_bytes, replay, replay_work, replayable

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from pyprof.cli import main
 from pyprof.loading import load_capture
-from pyprof.parse.records.records import Records
+from pyprof.model.records import Records
 from pyprof.timers.alternatives import KINDS
 from pyprof.timers.replay import OptimizerStep
 from pyprof.timers.trials import Trial, calls_that_ran, find_trials

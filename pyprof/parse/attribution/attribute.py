@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, is_constant
-from pyprof.arrays.nesting import any_order, runs
-from pyprof.arrays.sorting import ascending, same_as_before
-from pyprof.arrays.types import Array, Bools, Ints, Places, Rows
-from pyprof.markers import Kind
-from pyprof.opcall import OpCall, OpRules
+from pyprof.columns.distinct import distinct_places, distinct_rows, distinct_values, is_constant
+from pyprof.columns.nesting import any_order, runs
+from pyprof.columns.sorting import ascending, same_as_before
+from pyprof.columns.types import Array, Bools, Ints, Places, Rows
+from pyprof.model.markers import Kind
+from pyprof.model.opcall import OpCall, OpRules
+from pyprof.model.records import COLUMNS, GpuInfo, MarkedStep, Records
+from pyprof.model.trace import TABLES, ActivityKind, Trace, make_table
 from pyprof.parse.attribution.derived import telling_text, with_steps
 from pyprof.parse.attribution.host import host_of
 from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, launch_of_activity, ranks, take
@@ -45,8 +47,6 @@ from pyprof.parse.attribution.slices import (
     no_results,
 )
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
-from pyprof.parse.records.records import COLUMNS, GpuInfo, MarkedStep, Records
-from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace, make_table
 
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Ints
-from pyprof.markers import Kind, Marker
-from pyprof.parse.sources.trace import Strings, Trace
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Ints
+from pyprof.model.markers import Kind, Marker
+from pyprof.model.trace import Strings, Trace
 
 COPY, FILL, UNNAMED = -2, -3, -4
 """In place of the code of a kernel's name: a copy, a fill, a kernel whose name is not recorded."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.types import Bools, Ints, Positions
+from pyprof.columns.distinct import distinct_values
+from pyprof.columns.types import Bools, Ints, Positions
 from pyprof.errors import EmptyCapture
-from pyprof.markers import Kind
+from pyprof.model.markers import Kind
+from pyprof.model.trace import ActivityKind, Table, make_table
 from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, nearest, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, Nested
-from pyprof.parse.sources.trace import ActivityKind, Table, make_table
 
 
 def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table, Positions]:

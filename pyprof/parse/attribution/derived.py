@@ -21,16 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Array, Integers, Ints, Rows
-from pyprof.autocast import is_mixed, parts_are_cast
-from pyprof.dtypes import lookup
-from pyprof.engine_steps import read
-from pyprof.markers import Kind, Marker
-from pyprof.opcall import DTypeArg, OpCall, TensorSpec
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Array, Integers, Ints, Rows
+from pyprof.model.autocast import is_mixed, parts_are_cast
+from pyprof.model.dtypes import lookup
+from pyprof.model.markers import Kind, Marker
+from pyprof.model.opcall import DTypeArg, OpCall, TensorSpec
+from pyprof.model.scheduler_steps import read
+from pyprof.model.trace import Trace
 from pyprof.parse.attribution.ops import OpsAround, nearest
 from pyprof.parse.attribution.ranges import CaptureFacts
-from pyprof.parse.sources.trace import Trace
 
 _FP32 = 6  # c10's number of the type, as it is recorded among an op's arguments
 INSIDE, ENGINE_STEP = "inside", "engine_step"

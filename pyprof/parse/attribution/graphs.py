@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Array, Bools, Ints
-from pyprof.engine_steps import read
-from pyprof.markers import Kind
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Array, Bools, Ints
+from pyprof.model.markers import Kind
+from pyprof.model.scheduler_steps import read
+from pyprof.model.trace import Table, Trace, concatenated, make_table
 from pyprof.parse.attribution.captured import Family, GraphTrace, families, is_capture
 from pyprof.parse.attribution.launches import gather
 from pyprof.parse.attribution.replayed import Fits, Replays, matched, replays
-from pyprof.parse.sources.trace import Table, Trace, concatenated, make_table
 
 _SMALLEST, _SMALL, _LARGE = (1, 2, 4), 8, 16  # between the sizes that engines capture unless told otherwise
 _LARGE_FROM = 256

@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.intervals import Segments, quantiles, union
-from pyprof.arrays.nesting import crossing, nest
-from pyprof.arrays.types import Array, Bools, Ints
-from pyprof.markers import Kind
+from pyprof.columns.distinct import distinct_values
+from pyprof.columns.intervals import Segments, quantiles, union
+from pyprof.columns.nesting import crossing, nest
+from pyprof.columns.types import Array, Bools, Ints
+from pyprof.model.host import Host, Spans, Wait
+from pyprof.model.markers import Kind
+from pyprof.model.trace import ActivityKind, Trace
+from pyprof.model.trace import Table as TraceTable
 from pyprof.parse.attribution.ops import ops_around
 from pyprof.parse.attribution.pauses import begins_of_steps, named_pauses
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
-from pyprof.parse.records.host import Host, Spans, Wait
-from pyprof.parse.sources.trace import ActivityKind, Trace
-from pyprof.parse.sources.trace import Table as TraceTable
 
 _BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
 _LOADING = re.compile(

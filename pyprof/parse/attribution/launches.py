@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values, map_distinct, row_type
-from pyprof.arrays.nesting import any_order
-from pyprof.arrays.types import Array, Bools, Integers, Ints
-from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
-from pyprof.parse.sources.trace import Table, Trace
+from pyprof.columns.distinct import distinct_rows, distinct_values, map_distinct, row_type
+from pyprof.columns.nesting import any_order
+from pyprof.columns.types import Array, Bools, Integers, Ints
+from pyprof.model.records import GPU_NUMBERS, GpuInfo
+from pyprof.model.trace import Table, Trace
 
 
 def take(values: Array, index: Integers) -> Ints:

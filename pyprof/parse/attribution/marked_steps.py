@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.intervals import latest
-from pyprof.arrays.types import Bools, Integers, Ints
-from pyprof.engine_steps import EngineStep, form, read
-from pyprof.markers import Kind, Marker
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.intervals import latest
+from pyprof.columns.types import Bools, Integers, Ints
+from pyprof.model.host import MarkedSteps
+from pyprof.model.markers import Kind, Marker
+from pyprof.model.records import MarkedStep, Records, engine_rows
+from pyprof.model.scheduler_steps import EngineStep, form, read
+from pyprof.model.trace import ActivityKind, Trace
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts
-from pyprof.parse.records.host import MarkedSteps
-from pyprof.parse.records.records import MarkedStep, Records, engine_rows
-from pyprof.parse.sources.trace import ActivityKind, Trace
 
 _WARM_UP = re.compile(r"(?:^|[|/.:])\W*warm[-_ ]?up\b", re.IGNORECASE)  # a name, or one part of it
 _COUNTED = re.compile(r"\b(?:step|iter|iteration|batch|epoch)\b", re.IGNORECASE)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.types import Bools, Ints, Positions
-from pyprof.markers import Kind, Marker
-from pyprof.opcall import OpRules
+from pyprof.columns.types import Bools, Ints, Positions
+from pyprof.model.markers import Kind, Marker
+from pyprof.model.opcall import OpRules
+from pyprof.model.trace import Trace
 from pyprof.parse.attribution.launches import find_launches, launch_of_activity
 from pyprof.parse.attribution.ops import OpsAround, nearest, ops_around
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.slices import locate
-from pyprof.parse.sources.trace import Trace
 
 _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE, Kind.OPTIMIZER, Kind.STEP, Kind.INTERNAL)
 _MODULE = "nn.Module: "  # frames of Python, which torch's table does not add up either

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.sorting import order_by
-from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
-from pyprof.markers import Kind, Marker, same_function
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.sorting import order_by
+from pyprof.columns.types import Array, Bools, Integers, Ints, Places, Positions, Rows
+from pyprof.model.markers import Kind, Marker, same_function
+from pyprof.model.trace import Trace
 from pyprof.parse.attribution.launches import Launched, gather, take
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_all, nest_order
-from pyprof.parse.sources.trace import Trace
 
 UNSETTLED = -2  # a state of recomputation: not 1; 0 or -1 depends on the whole thread
 

@@ -9,13 +9,13 @@ import re
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import spans
-from pyprof.arrays.types import Array, Ints
-from pyprof.markers import Kind
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import spans
+from pyprof.columns.types import Array, Ints
+from pyprof.model.host import Doing
+from pyprof.model.markers import Kind
+from pyprof.model.trace import Trace
 from pyprof.parse.attribution.launches import take
-from pyprof.parse.records.host import Doing
-from pyprof.parse.sources.trace import Trace
 
 PYTHON, LOADING = "(Python)", "(data loading)"
 _LOADER = re.compile(r"DataLoader|data_?load", re.I)

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.sorting import order_by, same_as_before
-from pyprof.arrays.types import Array, Bools, Ints
+from pyprof.columns.sorting import order_by, same_as_before
+from pyprof.columns.types import Array, Bools, Ints
 from pyprof.hardware.kernels import is_of
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import DIRECTIONS, PHASES, Stack
+from pyprof.model.trace import ActivityKind, Strings
 from pyprof.parse.attribution.launches import Launched, take
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.slices import KernelRanges
-from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
-from pyprof.parse.sources.trace import ActivityKind, Strings
 
 FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = map(PHASES.index, PHASES)
 _COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_values, row_type
-from pyprof.arrays.nesting import Forest, any_order, by_thread, crossing, nest, sort_ranges
-from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
-from pyprof.dtypes import lookup
-from pyprof.markers import Kind, Marker
-from pyprof.opcall import CONVERSIONS, OpRules
+from pyprof.columns.distinct import distinct_values, row_type
+from pyprof.columns.nesting import Forest, any_order, by_thread, crossing, nest, sort_ranges
+from pyprof.columns.types import Array, Bools, Integers, Ints, Positions, Rows
+from pyprof.model.dtypes import lookup
+from pyprof.model.markers import Kind, Marker
+from pyprof.model.opcall import CONVERSIONS, OpRules
+from pyprof.model.trace import Table, Trace
 from pyprof.parse.attribution.launches import gather, ranks
-from pyprof.parse.sources.trace import Table, Trace
 
 NEVER = np.iinfo(np.int64).max  # the end of a range that was never closed
 CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)

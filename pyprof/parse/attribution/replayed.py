@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.alignment import aligned
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Bools, Ints
+from pyprof.columns.alignment import aligned
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.trace import ActivityKind, Trace
 from pyprof.parse.attribution.captured import COPY, FILL, UNNAMED, Family, Graph
 from pyprof.parse.attribution.launches import launch_of_activity
-from pyprof.parse.sources.trace import ActivityKind, Trace
 
 LEAST_FIT = 0.9  # of a replay's activities, and of a graph's calls
 _MOST_APART = 2000

@@ -15,17 +15,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Growing, distinct_values, extent, narrowest
-from pyprof.arrays.joining import RowsByGroup
-from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
-from pyprof.markers import Kind
+from pyprof.columns.distinct import Growing, distinct_values, extent, narrowest
+from pyprof.columns.joins import RowsByGroup
+from pyprof.columns.types import Array, Bools, Ints, Positions, Rows
 from pyprof.messages import done
+from pyprof.model.markers import Kind
+from pyprof.model.trace import Table
 from pyprof.parse.attribution.derived import retyped, with_inside
 from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
-from pyprof.parse.sources.trace import Table
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14

@@ -14,15 +14,15 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values, extent
-from pyprof.arrays.nesting import by_thread
-from pyprof.arrays.types import Bools, Integers, Ints, Positions
-from pyprof.engine_steps import read
-from pyprof.markers import Kind, Marker, is_backward_name
+from pyprof.columns.distinct import distinct_rows, distinct_values, extent
+from pyprof.columns.nesting import by_thread
+from pyprof.columns.types import Bools, Integers, Ints, Positions
+from pyprof.model.markers import Kind, Marker, is_backward_name
+from pyprof.model.records import Records, Stack
+from pyprof.model.scheduler_steps import read
+from pyprof.model.trace import ActivityKind, Trace
 from pyprof.parse.attribution.launches import gather
 from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside
-from pyprof.parse.records.records import Records, Stack
-from pyprof.parse.sources.trace import ActivityKind, Trace
 
 _Number = TypeVar("_Number", int, Ints)
 

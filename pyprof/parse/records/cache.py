@@ -18,8 +18,8 @@ from pathlib import Path
 from pyprof.errors import InputError, PyprofError, ToolError
 from pyprof.memory import bytes_of
 from pyprof.messages import done, stage, tell
+from pyprof.model.records import Records
 from pyprof.parse.records import parquet
-from pyprof.parse.records.records import Records
 from pyprof.tables.files import whole_file
 
 VARIABLE = "PYPROF_CACHE_SIZE"

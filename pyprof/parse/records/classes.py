@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Array, Bools, Ints
-from pyprof.parse.records.records import Records
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Array, Bools, Ints
+from pyprof.model.records import Records
 
 ALIKE = (
     "kind", "gpu", "phase", "copykind", "recomputed", "pid", "rank", "device", "stream", "call", "own", "inner", "name",

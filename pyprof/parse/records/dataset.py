@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, overload
 
-from pyprof.arrays.columns import distinct_values
+from pyprof.columns.distinct import distinct_values
 from pyprof.errors import InputError, PyprofError
+from pyprof.model.records import Records
 from pyprof.parse.records.locations import File, Remote, fetched, find, is_folder, locate, matching, modified_ns, put
-from pyprof.parse.records.records import Records
 from pyprof.parse.records.workers import on_dask, run_all
 from pyprof.tables.files import whole_file
 

@@ -11,11 +11,11 @@ import re
 
 import numpy as np
 
-from pyprof.arrays.types import Bools
+from pyprof.columns.types import Bools
 from pyprof.errors import InputError, UsageError
 from pyprof.messages import tell
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")

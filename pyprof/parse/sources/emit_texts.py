@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyprof.arrays.arrow import to_arrow, to_numpy
-from pyprof.arrays.types import Array, Bools, Bytes, Ints
+from pyprof.columns.arrow import to_arrow, to_numpy
+from pyprof.columns.types import Array, Bools, Bytes, Ints
 from pyprof.parse.sources.sqlite_pages.reader import PackedTexts
 
 Decode = Callable[[str], tuple[int, int, int]]

@@ -12,12 +12,12 @@ from itertools import repeat
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing, distinct_rows, map_distinct, narrowest
-from pyprof.arrays.types import Array, Ints
+from pyprof.columns.distinct import Growing, distinct_rows, map_distinct, narrowest
+from pyprof.columns.types import Array, Ints
 from pyprof.errors import EmptyCapture
+from pyprof.model.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
 
 _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1

@@ -12,14 +12,14 @@ from functools import partial
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing, distinct_places, distinct_values, map_distinct, narrowest
-from pyprof.arrays.types import Array, Ints
+from pyprof.columns.distinct import Growing, distinct_places, distinct_values, map_distinct, narrowest
+from pyprof.columns.types import Array, Ints
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
+from pyprof.model.trace import ActivityKind, Labels, Table, Trace, concatenated, make_table
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import PageBlock
 from pyprof.parse.sources.sqlite_pages.reader import Batch, PackedTexts
-from pyprof.parse.sources.trace import ActivityKind, Labels, Table, Trace, concatenated, make_table
 
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")  # the second with concurrency tracing off
 # Columns of the trace's tables, each with its name in the file.

@@ -16,7 +16,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.errors import InputError
 from pyprof.parse.sources.sqlite_pages.btree import SLACK
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Cell, PackedTexts

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.errors import InputError, NotACapture
 from pyprof.parse.sources.sqlite_pages.btree import DamagedFile, OddFile
 from pyprof.parse.sources.sqlite_pages.reader import Batch, Cell, PageReader, Schema

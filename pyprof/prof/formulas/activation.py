@@ -5,7 +5,7 @@ One line of the table an activation: operations of its definition an element, an
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, grad, gradient, need, promote, result, spec, vector
 from pyprof.prof.formulas.pointwise import elementwise
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op, spellings

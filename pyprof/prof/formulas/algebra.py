@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeGuard
 
-from pyprof.dtypes import DType, lookup
-from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
+from pyprof.model.dtypes import DType, lookup
+from pyprof.model.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.registry import Cost, Missing, Piece
 
 DEFAULT_FLOAT = "float32"

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyprof.dtypes import lookup
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 
 
 class Missing(Exception):

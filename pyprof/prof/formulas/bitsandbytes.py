@@ -7,7 +7,7 @@ Signatures: bitsandbytes-foundation/bitsandbytes (bitsandbytes/_ops.py).
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import dtype_from, need, opt, product, spec, vector
 from pyprof.prof.formulas.registry import Cost, op
 

@@ -7,7 +7,7 @@ never all of it. Writing into a cache of another type scales and clamps: 3 opera
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, gathered, need, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, op
 

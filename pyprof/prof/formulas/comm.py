@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, nbytes, need, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import dims, grad, nbytes, need, product, spec
 from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, Op, forward, op

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from pyprof.dtypes import lookup
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import grad, gradient, nbytes, need, opt, pair, product, spec, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
+from pyprof.model.opcall import DTypeArg, TensorSpec, contiguous_strides
 from pyprof.prof.formulas.algebra import copy_cost, dtype_from, gathered, grad, gradient, need, opt, spec
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 

@@ -6,7 +6,7 @@ distance is the difference again, times gradient over distance.
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, grad, gradient, nbytes, need, product, promote, spec, vector, wants
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op

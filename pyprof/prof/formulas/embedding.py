@@ -7,7 +7,7 @@ and write the table's zeros.
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, gathered, grad, gradient, need, opt, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pyprof.dtypes import lookup
-from pyprof.opcall import TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import grad, gradient, nbytes, opt, product, spec, wants
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, forward, op

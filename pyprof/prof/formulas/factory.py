@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 
-from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
+from pyprof.model.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.algebra import DEFAULT_FLOAT, broadcast, copy_cost, dtype_from, dtype_of, need, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyprof import engine_steps
-from pyprof.dtypes import lookup
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model import scheduler_steps as engine_steps
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import nbytes, need, opt, product, spec
 from pyprof.prof.formulas.attention import Heads, mask_pairs, rows_first
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op

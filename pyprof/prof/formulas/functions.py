@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.attention import Heads
 from pyprof.prof.formulas.gemm import linear

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pyprof.dtypes import lookup
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import (
     broadcast,
     grad,

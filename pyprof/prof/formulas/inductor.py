@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import nbytes
 from pyprof.prof.formulas.registry import Cost, op
 

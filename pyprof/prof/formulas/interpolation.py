@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import grad, gradient, nbytes, need, product, spec, vector, wants
 from pyprof.prof.formulas.pool import adaptive_windows, targets
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op

@@ -7,7 +7,7 @@ Of fbgemm_gpu (github.com/pytorch/FBGEMM, fbgemm_gpu/src) the permutations, offs
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, gradient, need, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 

@@ -5,7 +5,7 @@ They do no arithmetic. The input is read once and the result written once; the g
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, dims, grad, gradient, need, opt, result, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 

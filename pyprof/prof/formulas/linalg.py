@@ -6,7 +6,7 @@ As LAPACK's working notes count (LAWN 41): inverse 2n³, triangular solve n² a 
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import (
     broadcast,
     dtype_of,

@@ -7,7 +7,7 @@ mean, sum) in the dispatcher.
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, grad, gradient, need, opt, product, promote, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op
 from pyprof.prof.formulas.softmax import LOG_SOFTMAX_BACKWARD_OPERATIONS, SOFTMAX_OPERATIONS

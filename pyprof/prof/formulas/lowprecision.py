@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, dtype_of, gradient, need, product, result, spec, vector
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, op

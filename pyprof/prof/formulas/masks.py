@@ -5,7 +5,7 @@ How many elements a mask selects is data: where that is the size of the result, 
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, copy_cost, gathered, grad, gradient, need, opt, spec, vector
 from pyprof.prof.formulas.index import selected
 from pyprof.prof.formulas.pointwise import elementwise

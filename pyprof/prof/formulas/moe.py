@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from pyprof.dtypes import lookup
-from pyprof.opcall import TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, op

@@ -9,7 +9,7 @@ twice show it in their rate), the parameters and the statistics.
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 

@@ -8,7 +8,7 @@ parameter and state written: 28 bytes a parameter for Adam in single precision.
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, gradient, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 

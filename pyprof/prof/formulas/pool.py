@@ -6,7 +6,7 @@ indices are made.
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, nbytes, need, opt, pair, product, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 

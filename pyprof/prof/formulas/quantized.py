@@ -7,7 +7,7 @@ a mask of a byte an element. Bytes: the input, the scales, the result in its own
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, dtype_from, grad, gradient, need, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 

@@ -5,7 +5,7 @@ Bytes: the tensor, written once, and the parameters of its distribution where th
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import DEFAULT_FLOAT, broadcast, dtype_from, gradient, need, product, promote, spec, vector
 from pyprof.prof.formulas.factory import given_out, made_dtype, made_shape
 from pyprof.prof.formulas.registry import Cost, op

@@ -6,8 +6,8 @@ division a result, a variance is 4, a norm 2).
 
 from __future__ import annotations
 
-from pyprof.dtypes import lookup
-from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.algebra import (
     broadcast,
     dims,

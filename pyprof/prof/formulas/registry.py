@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from pyprof.dtypes import lookup
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.prof.formulas.binding import Missing as Missing  # formulas raise it
 from pyprof.prof.formulas.binding import Plan, bind, invoke, plan
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, opt, product, spec, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 

@@ -6,7 +6,7 @@ search log2(n) a value.
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import dims, grad, gradient, need, opt, product, promote, result, spec, vector, wants
 from pyprof.prof.formulas.reduction import placed, sum_dtype
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op

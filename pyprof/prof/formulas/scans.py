@@ -10,7 +10,7 @@ state-spaces/mamba (mamba_ssm/ops), Dao-AILab/causal-conv1d, vllm-project/vllm (
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 

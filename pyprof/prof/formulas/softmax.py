@@ -6,7 +6,7 @@ element is read once and written once; the backward reads the incoming gradient 
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import dims, dtype_of, grad, gradient, promote, reduced, result, spec, vector
 from pyprof.prof.formulas.registry import Cost, Op, op
 

@@ -7,7 +7,7 @@ changes of the flags cost nothing: they keep the tensors that they are given.
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, dtype_of, gradient, need, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op, spellings
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, spec
 from pyprof.prof.formulas.registry import Cost, Missing, op
 

@@ -5,7 +5,7 @@ Of some the gradient is no view: it is copied into zeros, joined or summed.
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, need, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 

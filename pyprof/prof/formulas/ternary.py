@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import grad, gradient, opt, promote, spec, wants
 from pyprof.prof.formulas.pointwise import common_shape, elementwise, given_dtype
 from pyprof.prof.formulas.registry import Cost, Op, op

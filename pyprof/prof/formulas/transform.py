@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, nbytes, need, opt, product, promote, spec, wants
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyprof.opcall import TensorSpec
+from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gathered, gradient, nbytes, need, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 

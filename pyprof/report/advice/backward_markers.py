@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.report.advice.base import Advice, Budget, kernels, share
 from pyprof.report.time.overview import Overview
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Bools, Floats, Ints
-from pyprof.parse.records.records import Stack
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Bools, Floats, Ints
+from pyprof.model.records import Stack
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import params
 from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Ints
-from pyprof.parse.records.records import PHASES
+from pyprof.columns.distinct import distinct_values
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Ints
+from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
 from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
 from pyprof.report.time.division import COMPUTE

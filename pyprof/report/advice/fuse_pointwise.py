@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Bools, Floats, Integers, Ints
-from pyprof.parse.records.records import PHASES
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Bools, Floats, Integers, Ints
+from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.pointwise import WindowKernels, kernels_of
 from pyprof.report.time.overview import Overview

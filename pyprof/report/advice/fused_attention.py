@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_values
-from pyprof.arrays.intervals import order_of
-from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.records.records import PHASES
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import among, distinct_values
+from pyprof.columns.intervals import order_of
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import Products
 from pyprof.report.time.overview import Overview

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Ints
-from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.records.records import PHASES
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Ints
+from pyprof.model.opcall import OpCall, TensorSpec
+from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.pointwise import function
 from pyprof.report.time.overview import Overview

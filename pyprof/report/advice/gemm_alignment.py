@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows
-from pyprof.arrays.types import Floats, Ints
-from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.types import Floats, Ints
+from pyprof.model.opcall import OpCall, TensorSpec
+from pyprof.model.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import HALVES, Products

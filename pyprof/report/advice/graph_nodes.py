@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, kernels, replayed, share
 from pyprof.report.time.overview import Overview
 

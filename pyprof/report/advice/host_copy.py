@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
 from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, idle_time, ms, named, places
 from pyprof.report.time.overview import Overview
 

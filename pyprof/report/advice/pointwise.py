@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import order_of
-from pyprof.arrays.types import Bools, Ints
-from pyprof.opcall import OpCall
-from pyprof.parse.records.records import PHASES
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import order_of
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
 from pyprof.report.time.overview import Overview
 
 # Families of kernels that compilers fuse; what a library or a compiler has fused already is of other families or names.

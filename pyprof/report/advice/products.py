@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Bools, Floats, Ints
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Bools, Floats, Ints
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import operand_tag
 from pyprof.prof.roofline import LEAST_KERNEL_NS
 from pyprof.report.time.overview import Overview

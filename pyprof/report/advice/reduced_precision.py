@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_values
-from pyprof.arrays.types import Floats, Ints
-from pyprof.parse.records.records import PHASES
+from pyprof.columns.distinct import among, distinct_values
+from pyprof.columns.types import Floats, Ints
+from pyprof.model.records import PHASES
 from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import HALVES, Products, SomeProducts
 from pyprof.report.time.overview import Overview

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, is_constant, is_repeated
-from pyprof.arrays.types import Floats
-from pyprof.parse.records.records import PHASES
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows, is_constant, is_repeated
+from pyprof.columns.types import Floats
+from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.roofline import LEAST_KERNEL_NS
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.time.overview import Overview

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyprof.parse.records.records import PHASES
+from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
 from pyprof.report.time.division import COMMUNICATION
 from pyprof.report.time.overview import Overview

@@ -10,10 +10,10 @@ import re
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Ints
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_values
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Ints
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, IdleTime, Place, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.waits import Waits

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.errors import InputError
 from pyprof.parse.records.dataset import named_rank
 from pyprof.report.diff.noise import LEAST_STEPS, Differences, differences

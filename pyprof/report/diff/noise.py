@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.types import Bools, Floats
+from pyprof.columns.types import Bools, Floats
 
 LEAST_STEPS = 3  # on each side, for a verdict
 LEAST_CHANGE = 0.01  # of the median before: less counts as noise, since clocks drift

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.types import Floats, Ints
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import summed
+from pyprof.columns.nesting import stable_order
+from pyprof.columns.types import Floats, Ints
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.report.time.overview import Overview
 from pyprof.tables.table import Texts

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, is_first
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Ints
+from pyprof.columns.distinct import distinct_rows, is_first
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Ints
 from pyprof.hardware.names import short_name
-from pyprof.parse.records.records import PHASES
+from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS

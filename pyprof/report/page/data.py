@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Ints
+from pyprof.columns.distinct import distinct_values
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Ints
 from pyprof.hardware import cpus
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.diff.compare import Comparison, compare_ranks
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Ints
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Ints
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
 from pyprof.report.summary.model import Figures, Share

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, largest
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Floats, Ints
-from pyprof.parse.records.records import PHASES
+from pyprof.columns.distinct import distinct_rows, largest
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Floats, Ints
+from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import layer_names
 from pyprof.report.time.causes import CAUSES

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.report.ranks.meetings import Attended
 
 _LATE = np.iinfo(np.int64).max

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows
-from pyprof.arrays.intervals import spans, union
-from pyprof.arrays.types import Array, Bools, Integers, Ints
-from pyprof.parse.records.records import PHASES, Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.intervals import spans, union
+from pyprof.columns.types import Array, Bools, Integers, Ints
+from pyprof.model.records import PHASES, Records
+from pyprof.model.trace import ActivityKind
 
 COMPUTE, COMMUNICATION, COPY = range(3)
 # The columns of `Busy.times`: span = compute + exposed + copy + idle; communication = exposed + overlap.

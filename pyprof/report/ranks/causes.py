@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.columns.distinct import among
+from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.meetings import Attended
 from pyprof.report.ranks.timeline import APART, LATE, LATE_LAUNCH, Timeline, Timelines, Work

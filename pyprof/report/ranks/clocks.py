@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.types import Floats, Ints
+from pyprof.columns.types import Floats, Ints
 from pyprof.report.ranks.meetings import Attended
 
 _SAMPLES = 255  # collectives of a process group: their median is as good as that of all

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Ints
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Ints
 from pyprof.hardware.names import short_name
-from pyprof.opcall import OpCall
-from pyprof.parse.records.records import PHASES, Records
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import PHASES, Records
 
 # By the letters of a name, in this order: the longer name before the one that is part of it.
 _KINDS = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.intervals import ascending_times
-from pyprof.arrays.types import Ints
+from pyprof.columns.intervals import ascending_times
+from pyprof.columns.types import Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.timeline import UNKNOWN, Timeline, Timelines
 

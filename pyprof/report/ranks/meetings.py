@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import map_distinct
-from pyprof.arrays.types import Bools, Ints
+from pyprof.columns.distinct import map_distinct
+from pyprof.columns.types import Bools, Ints
 from pyprof.errors import InputError
 from pyprof.report.ranks.collectives import Collective
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Ints
 from pyprof.report.ranks.busy import MEASURES
 from pyprof.report.ranks.collectives import bus_factor
 from pyprof.report.ranks.survey import Survey, how_aligned

@@ -11,10 +11,10 @@ from itertools import count
 
 import numpy as np
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
 from pyprof.errors import InputError, PyprofError
+from pyprof.model.records import Records
 from pyprof.parse.records.locations import File
-from pyprof.parse.records.records import Records
 from pyprof.report.ranks import busy, collectives
 from pyprof.report.ranks.arrivals import Arrivals, RankWaits, arrivals, waits
 from pyprof.report.ranks.causes import Cause, Delayed, causes_of

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Array, Integers, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Array, Integers, Ints
+from pyprof.model.host import Host
+from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind, Trace
 from pyprof.parse.attribution.pauses import LONG_NS, begin_of, doing
-from pyprof.parse.records.host import Host
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.report.ranks.busy import COMMUNICATION, classes
 
 Work = tuple[str, str]  # (layer, op)

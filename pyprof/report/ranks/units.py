@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows
-from pyprof.arrays.types import Array, Bools
+from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.types import Array, Bools
 from pyprof.errors import InputError, PyprofError, UsageError
+from pyprof.model.records import PHASES, Records
+from pyprof.model.trace import ActivityKind, Trace
 from pyprof.parse.records.dataset import expand, named_rank, stored
 from pyprof.parse.records.locations import File, fetched, is_folder, locate, matching
-from pyprof.parse.records.records import PHASES, Records
-from pyprof.parse.sources.trace import ActivityKind, Trace
 
 Choose = Callable[[Records], Bools]  # a mask over records
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)

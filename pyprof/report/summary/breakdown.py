@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, repeated
-from pyprof.arrays.intervals import spans, summed
-from pyprof.arrays.types import Ints
+from pyprof.columns.distinct import distinct_places, distinct_rows, distinct_values, repeated
+from pyprof.columns.intervals import spans, summed
+from pyprof.columns.types import Ints
 from pyprof.hardware import cpus
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import LEAST_KNOWN, exact_sum, layer_names

@@ -12,7 +12,7 @@ from os.path import basename
 
 import numpy as np
 
-from pyprof.engine_steps import DECODE
+from pyprof.model.scheduler_steps import DECODE
 from pyprof.report.advice import straggler
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.ranks.advice import Straggler

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import among
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Bools, Ints
+from pyprof.columns.distinct import among
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Bools, Ints
 from pyprof.hardware import cpus
-from pyprof.parse.records.records import PHASES
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import params
 from pyprof.report.advice.kinds import advise
 from pyprof.report.summary.breakdown import Kernels

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyprof.parse.records.records import PHASES
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Known

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Floats, Ints
-from pyprof.engine_steps import DECODE, STEP_PHASES
-from pyprof.parse.records.records import PHASES, MarkedStep, engine_rows
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Floats, Ints
+from pyprof.model.records import PHASES, MarkedStep, engine_rows
+from pyprof.model.scheduler_steps import DECODE, STEP_PHASES
 from pyprof.prof.group import exact_sum
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Slowest, StepPhase, StepTimes

@@ -11,11 +11,11 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import Segments, summed, union
-from pyprof.arrays.types import Bools, Integers, Ints
-from pyprof.parse.records.host import Host, Spans
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import Segments, summed, union
+from pyprof.columns.types import Bools, Integers, Ints
+from pyprof.model.host import Host, Spans
+from pyprof.model.trace import ActivityKind
 from pyprof.report.time.division import DeviceGaps, Division
 from pyprof.report.time.steps import Steps
 from pyprof.report.time.waits import Waits, blamed_calls, fall_into, idling_waits, last_wait, relieved, silences

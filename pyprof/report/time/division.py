@@ -13,12 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, row_type
-from pyprof.arrays.intervals import count_before, latest, order_of, summed, union
-from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.types import Bools, Integers, Ints
-from pyprof.parse.records.records import PHASES, Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows, row_type
+from pyprof.columns.intervals import count_before, latest, order_of, summed, union
+from pyprof.columns.nesting import stable_order
+from pyprof.columns.types import Bools, Integers, Ints
+from pyprof.model.records import PHASES, Records
+from pyprof.model.trace import ActivityKind
 
 BUSY = ("compute", "communication", "copy")  # what holds a device, first what holds it before the others
 COMPUTE, COMMUNICATION, COPY = range(3)

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among
-from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.records.host import Host
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import ActivityKind, Trace
+from pyprof.columns.distinct import among
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.host import Host
+from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind, Trace
 from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.time.division import BUSY, Division, mean_parts

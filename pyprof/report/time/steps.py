@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import spans
-from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.records.host import MarkedSteps
-from pyprof.parse.records.records import Records, engine_rows
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import spans
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.host import MarkedSteps
+from pyprof.model.records import Records, engine_rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import summed, union
-from pyprof.arrays.types import Bools, Integers, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import summed, union
+from pyprof.columns.types import Bools, Integers, Ints
 from pyprof.report.time.causes import Causes, Idle
 from pyprof.report.time.division import Division
 

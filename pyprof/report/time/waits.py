@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.intervals import Segments, count_before, latest, union
-from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.records.host import Host
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.intervals import Segments, count_before, latest, union
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.host import Host
+from pyprof.model.trace import ActivityKind
 from pyprof.report.time.division import Division
 
 _TO_HOST = 2  # CUDA's number of a copy from a device to the host

@@ -14,13 +14,13 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools, Ints
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Bools, Ints
 from pyprof.messages import done
-from pyprof.parse.records.records import GPU_NUMBERS, Records
+from pyprof.model.records import GPU_NUMBERS, Records
+from pyprof.model.trace import ActivityKind, Strings, Table, Trace, make_table
 from pyprof.parse.sources.kineto.counters import Samples
 from pyprof.parse.sources.kineto.exported import Exported
-from pyprof.parse.sources.trace import ActivityKind, Strings, Table, Trace, make_table
 from pyprof.prof.frame import Frame
 from pyprof.report.time.steps import Steps
 from pyprof.report.trace.events import TimelineEvents

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Array, Ints
-from pyprof.markers import Kind
-from pyprof.opcall import format_call
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Array, Ints
+from pyprof.model.markers import Kind
+from pyprof.model.opcall import format_call
+from pyprof.model.trace import ActivityKind, Strings, Trace
 from pyprof.parse.sources.kineto.exported import ActivityCodes, RangeCodes
-from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
 from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.report.trace.parts import Part, each, known, members, micros, shortened, text

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.intervals import depth
-from pyprof.arrays.types import Array, Bools, Floats, Ints
-from pyprof.parse.records.records import PHASES
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.columns.intervals import depth
+from pyprof.columns.types import Array, Bools, Floats, Ints
+from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import layer_names
 from pyprof.report.time.steps import Steps

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Integers, Ints
-from pyprof.opcall import sound_text
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.types import Integers, Ints
+from pyprof.model.opcall import sound_text
 from pyprof.tables.table import Texts, Values, printed
 
 _LONGEST = 400  # characters of a text among the args: nobody reads a call on hundreds of tensors in a timeline

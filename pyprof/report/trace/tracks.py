@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.nesting import crossing
-from pyprof.arrays.types import Integers, Ints
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import Trace
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.nesting import crossing
+from pyprof.columns.types import Integers, Ints
+from pyprof.model.records import Records
+from pyprof.model.trace import Trace
 
 _FIRST_FREE = 1 << 23  # above process and thread ids of Linux
 _MOST_LANES = 16  # tracks of one thread; slices that need more go to the last one and cross there

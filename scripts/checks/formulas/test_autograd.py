@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
 from pyprof.prof.formulas import evaluate, evaluate_backward, known, registry
 from tests.prof.formulas.formula_oracles import Called, Dispatched
 

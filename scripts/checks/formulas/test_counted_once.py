@@ -20,10 +20,10 @@ from torch.utils._pytree import tree_leaves
 
 from pyprof.formats import op_rules
 from pyprof.loading import load, open_trace
-from pyprof.opcall import CONVERSIONS, OpCall
+from pyprof.model.opcall import CONVERSIONS, OpCall
+from pyprof.model.records import Records
 from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.ranges import CaptureFacts
-from pyprof.parse.records.records import Records
 from pyprof.prof.cost import cost_records
 from pyprof.prof.formulas import evaluate, gives_way, is_copy, is_structural
 

@@ -10,9 +10,10 @@ import time
 from functools import cache
 from random import Random
 
-from pyprof import calltext, engine_steps, markers, opcall
 from pyprof.hardware import kernels, names
 from pyprof.messages import one_line
+from pyprof.model import calltext, markers, opcall
+from pyprof.model import scheduler_steps as engine_steps
 
 PIECES = (
     "9" * 30, "-1", "0", "1e9", "[", "]", "(", ")", "=", " ", "_", "\x1b[31m", "\u202e", "4294967296", "nan", "...+3", ", seq = 5", "{", "}", "sq", '"',

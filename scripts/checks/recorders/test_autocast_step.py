@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.parse.records.records import DIRECTIONS
+from pyprof.model.records import DIRECTIONS
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame
 from tests.test_nsys_real import PROGRAMS, ROOT, find_nsys, record, run

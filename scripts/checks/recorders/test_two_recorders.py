@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.opcall import OpCall
-from pyprof.parse.records.records import DIRECTIONS, PHASES
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import DIRECTIONS, PHASES
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame
 from tests.test_nsys_real import PROGRAMS, ROOT, find_nsys, record, run

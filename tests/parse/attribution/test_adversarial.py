@@ -15,9 +15,9 @@ from pyprof.cli import main
 from pyprof.errors import PyprofError
 from pyprof.formats import op_rules
 from pyprof.loading import load_capture
+from pyprof.model.records import Records
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.records.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from pyprof.tables.formats import write_aligned, write_csv

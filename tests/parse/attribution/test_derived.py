@@ -10,7 +10,7 @@ import pytest
 import pyprof
 from pyprof.formats import op_rules
 from pyprof.loading import load, load_capture, open_trace
-from pyprof.opcall import OpCall, TensorSpec
+from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
 from tests.graph_traces import _x, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyprof.loading import load_capture
-from pyprof.parse.records.records import Records
+from pyprof.model.records import Records
 from tests.tiny import Nsys, tid
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from pyprof.formats import op_rules
 from pyprof.loading import load_capture, open_trace
+from pyprof.model.trace import Trace, make_table
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.launches import launch_of_activity
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources.trace import Trace, make_table
 from tests.tiny import SESSION_END, Nsys, tid
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.loading import load
-from pyprof.parse.records.records import Records
+from pyprof.model.records import Records
 from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"

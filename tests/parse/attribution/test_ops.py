@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.types import Rows
+from pyprof.columns.types import Rows
 from pyprof.parse.attribution.ops import nearest, outermost
 from pyprof.parse.attribution.ranges import Nested
 

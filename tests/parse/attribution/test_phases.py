@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pyprof.loading import load_capture
+from pyprof.model.records import PHASES, Records
 from pyprof.parse.attribution.phases import phase_of_range
-from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.records.selection import choose_kinds
 from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
 from pyprof.loading import load, load_capture
-from pyprof.parse.records.records import PHASES, Records
+from pyprof.model.records import PHASES, Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import choose

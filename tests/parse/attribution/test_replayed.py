@@ -16,8 +16,8 @@ import pyprof
 from pyprof.cli import main
 from pyprof.errors import InputError
 from pyprof.loading import load
+from pyprof.model.records import Records
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import choose_kinds
 from tests.graph_traces import LAYERS, SEQUENCE, Call, captured, captured_calls, linear, replayed, replayed_kernels, write
 

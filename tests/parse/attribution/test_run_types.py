@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.markers import encode_op
-from pyprof.opcall import parse_call
+from pyprof.model.markers import encode_op
+from pyprof.model.opcall import parse_call
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from tests.tiny import Nsys

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from pyprof.formats import op_rules
 from pyprof.loading import open_trace
+from pyprof.model.records import Records
+from pyprof.model.trace import make_table
 from pyprof.parse.attribution import slices
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.slices import Slice, Slices
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import make_table
 from tests.parse.attribution.test_oracle import World
 from tests.tiny import Nsys, tid
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pyprof.model.records import COLUMNS, Records
 from pyprof.parse.records.classes import ALIKE, classes_of
-from pyprof.parse.records.records import COLUMNS, Records
 
 
 def _records(rows: int, seed: int) -> Records:

@@ -14,9 +14,9 @@ import pytest
 from pyprof.cli import main
 from pyprof.errors import InputError
 from pyprof.loading import load, load_capture
+from pyprof.model.records import Records, concatenate
 from pyprof.parse.records.dataset import expand, parse_many, stored
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.records.records import Records, concatenate
 from tests.conftest import ROOT
 from tests.tiny import Nsys
 

@@ -11,12 +11,12 @@ import pytest
 
 from pyprof.formats import op_rules
 from pyprof.loading import load
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import COLUMNS, POOLED, GpuInfo, MarkedStep, Records, Stack
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.records import parquet
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import OPTIONAL, lines
-from pyprof.parse.records.records import COLUMNS, POOLED, GpuInfo, MarkedStep, Records, Stack
-from pyprof.parse.sources.trace import ActivityKind
 
 ROWS = 5
 PLAIN = [name for name in COLUMNS if name not in POOLED and name != "name"]

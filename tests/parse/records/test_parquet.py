@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from pyprof.cli import main
 from pyprof.errors import InputError, NotACapture
 from pyprof.loading import load, load_capture
-from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
+from pyprof.model.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, MarkedStep, Records, Stack
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.records import parquet
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.parquet.stored import read_pool, stored_pool
-from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, MarkedStep, Records, Stack
-from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS as SHOWN
 from pyprof.prof.frame import Frame
 from tests.conftest import ROOT

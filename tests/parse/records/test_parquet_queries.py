@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import COLUMNS, Records
 from pyprof.parse.records import parquet
 from pyprof.parse.records.parquet.schema import SCHEMA, SCHEMA_VERSION, schema_text
-from pyprof.parse.records.records import COLUMNS, Records
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")

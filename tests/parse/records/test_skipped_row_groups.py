@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.types import Bools, Ints
 from pyprof.cli import main
+from pyprof.columns.types import Bools, Ints
+from pyprof.commands import prof as prof_command
 from pyprof.hardware.devices import Gpu
 from pyprof.loading import load, load_capture
+from pyprof.model.records import Records
 from pyprof.parse.records import parquet
-from pyprof.parse.records.records import Records
-from pyprof.prof import command as prof_command
 from pyprof.prof.frame import Frame
 from tests.tiny import Nsys
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.opcall import UNKNOWN, OpCall
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.model.opcall import UNKNOWN, OpCall
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
 from tests.kineto_to_nsys import convert

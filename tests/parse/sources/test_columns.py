@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from pyprof.errors import PyprofError
 from pyprof.loading import load_capture, open_trace
-from pyprof.markers import split_ids
+from pyprof.model import trace
+from pyprof.model.markers import split_ids
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import sqlite, trace
+from pyprof.parse.sources import sqlite
 from pyprof.parse.sources.sqlite_pages.reader import OddFile, PackedTexts
 from tests.tiny import Nsys
 

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.loading import load_capture, open_trace
+from pyprof.model.trace import Trace
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import sqlite
-from pyprof.parse.sources.trace import Trace
 from tests.conftest import ROOT
 from tests.parse.sources.test_columns import all_ways, refuse
 from tests.parse.sources.test_nvprof import CELLS, NAMES, ODD, write

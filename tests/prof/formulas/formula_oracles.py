@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 
 
 def describe(value: Any) -> Any:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from pyprof.help import page
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
 from pyprof.prof.formulas import evaluate, evaluate_backward, known, matmul_class, registry
 from pyprof.prof.formulas.binding import Plan
 from tests.prof.formulas.formula_oracles import call, describe, dispatched

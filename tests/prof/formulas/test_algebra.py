@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, dims, nbytes, pair, promote
 from pyprof.prof.formulas.registry import Missing
 from tests.prof.formulas.formula_oracles import describe

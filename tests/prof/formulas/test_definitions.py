@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.opcall import UNKNOWN
+from pyprof.model.opcall import UNKNOWN
 from pyprof.prof.formulas import evaluate, evaluate_backward
 from tests.prof.formulas.counting_numbers import Number, cost_of, counted, numbers, places, sigmoid, total
 from tests.prof.formulas.formula_oracles import call, describe, t

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyprof.opcall import DTypeArg
+from pyprof.model.opcall import DTypeArg
 from pyprof.prof.formulas import evaluate, evaluate_backward, gives_way, is_copy
 from tests.prof.formulas.formula_oracles import call, t
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
 from pyprof.prof.formulas import enginegemm, evaluate, evaluate_backward, known, least_bytes, matmul_class, streamed
 from tests.prof.formulas.formula_oracles import call, t
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyprof.opcall import UNKNOWN
+from pyprof.model.opcall import UNKNOWN
 from pyprof.prof.formulas import evaluate, evaluate_backward
 from tests.prof.formulas.formula_oracles import call, t
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyprof.opcall import DTypeArg, OpCall, TensorSpec
+from pyprof.model.opcall import DTypeArg, OpCall, TensorSpec
 from pyprof.prof.formulas import evaluate, evaluate_backward, known
 from tests.prof.formulas.formula_oracles import call, t
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyprof.opcall import OpCall, TensorSpec
+from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.prof import formulas
 
 X = TensorSpec((10, 10), "float32")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.prof.formulas import evaluate, evaluate_backward, matmul_class
 from tests.prof.formulas.formula_oracles import Called, call, dispatched, t
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.prof.formulas import (
     Cost,
     Missing,

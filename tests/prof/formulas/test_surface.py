@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pyprof.help import page
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
 from pyprof.prof.formulas import evaluate, is_structural, known
 from tests.prof.formulas.formula_oracles import Called, Dispatched, call, t
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.dtypes import lookup
 from pyprof.loading import load_capture
-from pyprof.opcall import OpCall, TensorSpec
+from pyprof.model.dtypes import lookup
+from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.prof.formulas import evaluate
 
 # TraceLens's op -> FLOPs and bytes that pyprof has more than TraceLens, from its arguments, and why.

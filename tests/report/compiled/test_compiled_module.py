@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyprof.compiled.kernel_source import cpp_kernel, triton_kernel
+from pyprof.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.errors import InputError
-from pyprof.report.compiled.kernel_source import cpp_kernel, triton_kernel
-from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 
 HEAD = "# AOT ID: ['{graph}']\nfrom torch._inductor.async_compile import AsyncCompile\nasync_compile = AsyncCompile()\n"
 TRITON = """

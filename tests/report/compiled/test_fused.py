@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.opcall import OpCall, TensorSpec
-from pyprof.report.compiled.fused import LaunchedKernel, _category, _from_arguments, _graph, _nodes_of_name
-from pyprof.report.compiled.kernel_source import Kernel, Pointer
-from pyprof.report.compiled.module import CompiledModule, Site
+from pyprof.compiled.fused import LaunchedKernel, _category, _from_arguments, _graph, _nodes_of_name
+from pyprof.compiled.kernel_source import Kernel, Pointer
+from pyprof.compiled.module import CompiledModule, Site
+from pyprof.model.opcall import OpCall, TensorSpec
 
 TEN, FIVE, UNKNOWN = Site(6, 4), Site(5, 0), Site(None, 4)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pyprof.loading import open_trace
+from pyprof.model.trace import Trace
 from pyprof.parse.attribution.pauses import LOADING, PYTHON, begin_of, doing
-from pyprof.parse.sources.trace import Trace
 
 MAIN, ENGINE = 100, 101
 

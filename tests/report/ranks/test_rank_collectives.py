@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.report.ranks.collectives import Collective, bus_factor, describe, of_records
 
 RING = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof.cli import main
-from pyprof.parse.records.records import PHASES
+from pyprof.model.records import PHASES
 from pyprof.report.ranks.results import TABLES, matrix_of
 from pyprof.report.ranks.survey import Survey, survey
 from pyprof.report.ranks.units import files_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.parse.records.records import Records
+from pyprof.model.records import Records
 from tests.rank_records import Job, write_rank
 from tests.rank_traces import Steps, gloo
 

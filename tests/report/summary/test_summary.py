@@ -12,11 +12,11 @@ import pytest
 
 import pyprof
 from pyprof.cli import main
+from pyprof.commands.summary import summary_of
 from pyprof.loading import load_capture
-from pyprof.parse.records.records import PHASES
+from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice, Place
-from pyprof.report.summary.command import summary_of
 from pyprof.report.summary.screen import LINES, Summary, lines
 from pyprof.report.summary.styled import Units, plain
 from tests.terminals import bare, on_terminal

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pyprof
-from pyprof.parse.records.records import PHASES
+from pyprof.model.records import PHASES
 from pyprof.report.page.colours import colours
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.division import BUSY

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pyprof.cli import main
+from pyprof.commands import trace as command
 from pyprof.loading import load
 from pyprof.parse.records.netdict.write import lines
-from pyprof.report.trace import command
 from tests.tiny import Nsys
 
 Event = dict[str, Any]

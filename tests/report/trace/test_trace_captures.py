@@ -11,8 +11,8 @@ import pytest
 from pyprof.cli import main
 from pyprof.errors import EmptyCapture
 from pyprof.loading import load, load_with_trace, open_trace
+from pyprof.model.trace import TABLES, Trace
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources.trace import TABLES, Trace
 from tests.report.trace.test_trace import check
 
 CAPTURES = (

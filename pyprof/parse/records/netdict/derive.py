@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.types import Array
-from pyprof.markers import Kind, decode, is_backward_name
-from pyprof.opcall import OpCall, OpRules
-from pyprof.parse.records.records import DIRECTIONS
+from pyprof.columns.types import Array
+from pyprof.model.markers import Kind, decode, is_backward_name
+from pyprof.model.opcall import OpCall, OpRules
+from pyprof.model.records import DIRECTIONS
 
 Line = dict[str, Any]  # one line of net.dict, as JSON or a literal gives it
 

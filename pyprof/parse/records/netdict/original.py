@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from pyprof.opcall import sound_text
-from pyprof.parse.records.records import DIRECTIONS, Stack
+from pyprof.model.opcall import sound_text
+from pyprof.model.records import DIRECTIONS, Stack
 
 
 class Legacy(NamedTuple):

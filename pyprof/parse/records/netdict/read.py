@@ -15,16 +15,16 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.types import Array
-from pyprof.calltext import parse_call_text
+from pyprof.columns.distinct import distinct_values
+from pyprof.columns.types import Array
 from pyprof.errors import InputError
-from pyprof.markers import UNREADABLE, is_backward_name, read_literal
-from pyprof.opcall import OpCall, OpRules, sound_text
+from pyprof.model.calltext import parse_call_text
+from pyprof.model.markers import UNREADABLE, is_backward_name, read_literal
+from pyprof.model.opcall import OpCall, OpRules, sound_text
+from pyprof.model.records import COLUMNS, DIRECTIONS, GPU_NUMBERS, PHASES, GpuInfo, MarkedStep, Records, Stack
+from pyprof.model.trace import COPY_KINDS, ActivityKind, narrowed
 from pyprof.parse.records.netdict.derive import Derived, Line, known, whole_number
 from pyprof.parse.records.netdict.write import ALWAYS, OPTIONAL, SOMETIMES
-from pyprof.parse.records.records import COLUMNS, DIRECTIONS, GPU_NUMBERS, PHASES, GpuInfo, MarkedStep, Records, Stack
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
 
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
 _MAX_INSTANCE = 1 << 62

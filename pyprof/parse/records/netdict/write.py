@@ -12,13 +12,13 @@ from dataclasses import asdict
 from itertools import groupby, pairwise, repeat
 from typing import Any, NamedTuple
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Array
-from pyprof.calltext import call_text
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Array
 from pyprof.hardware.names import short_name
+from pyprof.model.calltext import call_text
+from pyprof.model.records import COLUMNS, GPU_NUMBERS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
+from pyprof.model.trace import COPY_KINDS, ActivityKind
 from pyprof.parse.records.netdict.original import Sequences, json_text
-from pyprof.parse.records.records import COLUMNS, GPU_NUMBERS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
 Members = dict[str, Any]
 _ROWS = 1 << 16  # whose pieces are in memory at once

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pyprof.errors import unusable
-from pyprof.parse.records.records import Records
+from pyprof.model.records import Records
 
 __all__ = ["need_pyarrow", "read", "write"]
 

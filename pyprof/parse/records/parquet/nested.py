@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pyprof.arrays.arrow import to_arrow, to_arrow_texts
-from pyprof.arrays.types import Ints
+from pyprof.columns.arrow import to_arrow, to_arrow_texts
+from pyprof.columns.types import Ints
 from pyprof.parse.records.parquet.schema import Type
 
 

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyprof.arrays.arrow import to_numpy
-from pyprof.arrays.columns import is_constant
-from pyprof.arrays.types import Array, Bools, Ints
+from pyprof.columns.arrow import to_numpy
+from pyprof.columns.distinct import is_constant
+from pyprof.columns.types import Array, Bools, Ints
 from pyprof.errors import InputError
-from pyprof.opcall import OpCall
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import COLUMNS, POOLED, Records, chosen_numbers
+from pyprof.model.trace import Strings
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, arrow_type
 from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_host, read_pool
-from pyprof.parse.records.records import COLUMNS, POOLED, Records, chosen_numbers
-from pyprof.parse.sources.trace import Strings
 
 _DAMAGED = "the file is damaged: copy it or parse the capture again"
 _MOST_BYTES = (1 << 31) - 1  # of the pools in the metadata

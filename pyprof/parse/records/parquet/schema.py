@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Union
 
 import numpy as np
 
-from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES, POOLED, SCHEMA_VERSION
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
+from pyprof.model.records import COLUMNS, DIRECTIONS, KEYS, PHASES, POOLED, SCHEMA_VERSION
+from pyprof.model.trace import COPY_KINDS, ActivityKind
 
 Type = Union[str, list["Type"], dict[str, "Type"]]  # noqa: UP007  (Python 3.10 has no | of a text)
 

@@ -15,12 +15,12 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError, NotACapture
-from pyprof.opcall import OpCall, sound_text
-from pyprof.parse.records.host import VERSION as HOST_VERSION
-from pyprof.parse.records.host import Host, MarkedSteps
-from pyprof.parse.records.records import SCHEMA_VERSION, GpuInfo, MarkedStep, Records, Stack
+from pyprof.model.calltext import call_text, parse_call_text
+from pyprof.model.host import VERSION as HOST_VERSION
+from pyprof.model.host import Host, MarkedSteps
+from pyprof.model.opcall import OpCall, sound_text
+from pyprof.model.records import SCHEMA_VERSION, GpuInfo, MarkedStep, Records, Stack
 
 KEY = b"pyprof"
 HOST_KEY = b"pyprof.host"

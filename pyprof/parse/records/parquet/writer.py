@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyprof.arrays.arrow import to_arrow, to_arrow_texts, to_numpy
+from pyprof.columns.arrow import to_arrow, to_arrow_texts, to_numpy
 from pyprof.hardware.names import short_name
-from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, format_call, format_value, sound_text
+from pyprof.model.opcall import OpCall, TensorSpec, contiguous_strides, format_call, format_value, sound_text
+from pyprof.model.records import POOLED, Records, Stack
 from pyprof.parse.records.parquet.nested import coded_texts, to_column
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, Column, arrow_type, leaf_paths
 from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_host, stored_pool
-from pyprof.parse.records.records import POOLED, Records, Stack
 
 _ROWS = 1 << 17  # of a row group: what is in memory at once while writing
 _NOWHERE = np.iinfo(np.int64).max

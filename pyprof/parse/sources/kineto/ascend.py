@@ -12,9 +12,9 @@ import re
 import msgspec
 import numpy as np
 
-from pyprof.arrays.types import Ints
+from pyprof.columns.types import Ints
+from pyprof.model.trace import ActivityKind, Strings, Table, concatenated, make_table
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
-from pyprof.parse.sources.trace import ActivityKind, Strings, Table, concatenated, make_table
 
 ARROWS = "async_npu"
 _MARKED = b"Task Type"

@@ -9,7 +9,8 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from pyprof.arrays.types import Array, Ints
+from pyprof.columns.types import Array, Ints
+from pyprof.model.trace import ActivityKind, GrowingTable, Trace, integer
 from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.ascend import ARROWS, AscendTasks
 from pyprof.parse.sources.kineto.counters import CounterEvents
@@ -32,7 +33,6 @@ from pyprof.parse.sources.kineto.gpu import Activities, Launches, activity_colum
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels, RecordedOp, op_codes
 from pyprof.parse.sources.kineto.python import Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows
-from pyprof.parse.sources.trace import ActivityKind, GrowingTable, Trace, integer
 
 _GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,

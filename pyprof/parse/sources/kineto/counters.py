@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from pyprof.arrays.types import Floats, Ints
+from pyprof.columns.types import Floats, Ints
+from pyprof.model.trace import integer
 from pyprof.parse.sources.kineto.events import Event, nanoseconds
-from pyprof.parse.sources.trace import integer
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.measured.launches import Launch, Measured

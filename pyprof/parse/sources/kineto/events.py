@@ -16,7 +16,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from pyprof.arrays.types import Array, Floats, Ints
+from pyprof.columns.types import Array, Floats, Ints
 from pyprof.parse.sources.kineto.odd_text import requoted, tolerant
 
 LAST_US = 4e15

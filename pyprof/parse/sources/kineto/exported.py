@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.types import Ints
-from pyprof.calltext import call_text, parse_call_text
+from pyprof.columns.distinct import distinct_values
+from pyprof.columns.types import Ints
 from pyprof.errors import InputError
-from pyprof.markers import Kind, Marker, decode
-from pyprof.opcall import sound_text
+from pyprof.model.calltext import call_text, parse_call_text
+from pyprof.model.markers import Kind, Marker, decode
+from pyprof.model.opcall import sound_text
+from pyprof.model.trace import TABLES, Strings, Table, Trace, make_table
 from pyprof.parse.sources.kineto.events import Int
-from pyprof.parse.sources.trace import TABLES, Strings, Table, Trace, make_table
 
 VERSION = 1
 _TABLES = ("threads", "processes", "devices", "graph_nodes")  # small, or without an event of their own

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.markers import Kind
-from pyprof.parse.sources.trace import Strings, Table, Trace, integer, make_table
+from pyprof.model.markers import Kind
+from pyprof.model.trace import Strings, Table, Trace, integer, make_table
 
 _RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
 _LIMITS = {

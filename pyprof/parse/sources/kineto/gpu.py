@@ -13,12 +13,12 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from pyprof.arrays.columns import Growing
-from pyprof.arrays.joining import first_rows, last_rows
-from pyprof.arrays.types import Array, Ints
+from pyprof.columns.distinct import Growing
+from pyprof.columns.joins import first_rows, last_rows
+from pyprof.columns.types import Array, Ints
+from pyprof.model.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
 from pyprof.parse.sources.kineto.events import Codes, Event, Int, Span, decode_args, whole_numbers
 from pyprof.parse.sources.kineto.exported import ActivityCodes
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
 
 _INT32 = (1 << 31) - 1
 _UNKNOWN = [-1, -1, -1]

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.joining import first_rows
-from pyprof.arrays.nesting import Forest, by_thread, crossing, nest
-from pyprof.arrays.types import Array, Bools, Integers, Ints
-from pyprof.markers import Kind, Marker
-from pyprof.parse.sources.trace import Labels, Table
+from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.joins import first_rows
+from pyprof.columns.nesting import Forest, by_thread, crossing, nest
+from pyprof.columns.types import Array, Bools, Integers, Ints
+from pyprof.model.markers import Kind, Marker
+from pyprof.model.trace import Labels, Table
 
 MODULE_PREFIX = "nn.Module: "
 _DEEPEST = 64  # doublings of the way to the module around a frame, more than any stack needs

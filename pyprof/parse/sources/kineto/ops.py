@@ -15,13 +15,13 @@ from typing import NamedTuple, TypeGuard
 
 import msgspec
 
-from pyprof.arrays.types import Array, Bools
-from pyprof.dtypes import lookup
-from pyprof.markers import Kind, Marker, decode, is_backward_name
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
+from pyprof.columns.types import Array, Bools
+from pyprof.model.dtypes import lookup
+from pyprof.model.markers import Kind, Marker, decode, is_backward_name
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
+from pyprof.model.trace import Labels
 from pyprof.parse.sources.kineto.events import Codes, Event, Int, decode_args
 from pyprof.parse.sources.kineto.exported import RangeCodes
-from pyprof.parse.sources.trace import Labels
 
 _EMPTY = msgspec.Raw(b"")
 _Number = int | float | str | None

@@ -11,12 +11,12 @@ import sys
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing, narrowest
-from pyprof.arrays.nesting import Forest, by_thread
-from pyprof.arrays.types import Array, Integers, Ints
+from pyprof.columns.distinct import Growing, narrowest
+from pyprof.columns.nesting import Forest, by_thread
+from pyprof.columns.types import Array, Integers, Ints
+from pyprof.model.trace import Strings, Table, make_table
 from pyprof.parse.sources.kineto.events import Codes
 from pyprof.parse.sources.kineto.modules import FrameTable, nested
-from pyprof.parse.sources.trace import Strings, Table, make_table
 
 # Patterns are compiled when they are first used: most traces have no frames.
 _FRAME = r"(?s)(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)"

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Array, Bools, Ints
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Array, Bools, Ints
 from pyprof.errors import EmptyCapture, NotACapture
-from pyprof.markers import Kind, Marker
+from pyprof.model.markers import Kind, Marker
+from pyprof.model.trace import Labels, Table, Trace, chosen, concatenated, make_table
 from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.blocks import EventTables
 from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
@@ -23,7 +24,6 @@ from pyprof.parse.sources.kineto.gpu import number_nodes, process_of_activities
 from pyprof.parse.sources.kineto.modules import Intervals, module_ranges, open_at
 from pyprof.parse.sources.kineto.threads import NumberedOps, forward_threads
 from pyprof.parse.sources.kineto.trace_file import TraceFile
-from pyprof.parse.sources.trace import Labels, Table, Trace, chosen, concatenated, make_table
 
 _ANNOTATION_NS = 1000  # how long each range is that torch's annotations of graphs are made to
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing, distinct_rows
-from pyprof.arrays.joining import first_rows, last_rows
-from pyprof.arrays.nesting import any_order
-from pyprof.arrays.types import Array, Integers, Ints
-from pyprof.markers import same_function
+from pyprof.columns.distinct import Growing, distinct_rows
+from pyprof.columns.joins import first_rows, last_rows
+from pyprof.columns.nesting import any_order
+from pyprof.columns.types import Array, Integers, Ints
+from pyprof.model.markers import same_function
 from pyprof.parse.sources.kineto.events import Event
 
 _MOST_ID = 1 << 44  # smaller ids of arrows are packed with the number of their process, which is below 1 << 19

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.types import Floats, Ints
+from pyprof.columns.types import Floats, Ints
 from pyprof.errors import InputError
 
 Dim = tuple[int, int, int]

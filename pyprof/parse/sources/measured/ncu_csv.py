@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from pyprof.errors import InputError
+from pyprof.model.trace import integer
 from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measured, Numbers, scale
-from pyprof.parse.sources.trace import integer
 
 _HEADER = re.compile(r'^\ufeff?("?)ID\1([,;\t])\1Process ID\1\2.*\1Kernel Name\1', re.MULTILINE)
 

@@ -14,8 +14,8 @@ from typing import IO
 import msgspec
 
 from pyprof.errors import InputError
+from pyprof.model.trace import integer
 from pyprof.parse.sources.measured.launches import Builder, Launch, Measured
-from pyprof.parse.sources.trace import integer
 
 _TIME, _TIME_METRIC = "time (ns)", "gpu__time_duration.sum"
 _MOST_DEEP = 900  # scopes

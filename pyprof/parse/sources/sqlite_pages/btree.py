@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.types import Array, Bytes, Ints
+from pyprof.columns.types import Array, Bytes, Ints
 
 SLACK = 256  # spare bytes at the end of a block, so that a read of fixed width may run past the last cell
 _LONGEST_SPILL = 64 << 20  # bytes of payloads in overflow pages, per block

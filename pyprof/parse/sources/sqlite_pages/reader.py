@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing, narrowest
-from pyprof.arrays.types import Array, Bools, Bytes, Ints
+from pyprof.columns.distinct import Growing, narrowest
+from pyprof.columns.types import Array, Bools, Bytes, Ints
 from pyprof.parse.sources.sqlite_pages.btree import Cells, OddFile, PageBlock, PageFile, varints
 
 Cell = int | float | str | bytes | None  # what SQLite can hold in one cell

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError
 from pyprof.formats import op_rules
 from pyprof.loading import load_capture, open_trace
-from pyprof.opcall import OpCall, TensorSpec, format_call
+from pyprof.model.calltext import call_text, parse_call_text
+from pyprof.model.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import keys_text, lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof.model.records import DIRECTIONS, Stack
 from pyprof.parse.records.netdict.original import Sequences, json_text, legacy_view
-from pyprof.parse.records.records import DIRECTIONS, Stack
 
 NAMES = st.sampled_from(["aten::mm", "mm", "AddmmBackward0", "100 %d, seq = 7", "", 'q"', "mm, seq = x"])
 STACKS = [Stack(), Stack(mod=("torch",), op=("%s",)), Stack(ranges=("é %",))]

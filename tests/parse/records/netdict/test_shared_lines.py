@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from pyprof.errors import InputError
 from pyprof.formats import op_rules
 from pyprof.loading import load_capture, open_trace
+from pyprof.model.records import COLUMNS, Records
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict import read
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.records.records import COLUMNS, Records
 from tests.tiny import Nsys
 
 

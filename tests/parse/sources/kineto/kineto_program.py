@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from pyprof.markers import encode_op
-from pyprof.opcall import OpCall, TensorSpec
+from pyprof.model.markers import encode_op
+from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.recording.torchprof import capture, schedule
 
 BATCH, CLASSES, STEPS = 2, 5, 2

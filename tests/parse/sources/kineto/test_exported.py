@@ -7,9 +7,9 @@ import math
 import msgspec
 import pytest
 
-from pyprof.calltext import call_text
-from pyprof.markers import Kind, Marker, decode
-from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
+from pyprof.model.calltext import call_text
+from pyprof.model.markers import Kind, Marker, decode
+from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.parse.sources.kineto.exported import MarkerFields
 
 HALF = TensorSpec((4, 8), "float16", (8, 1))

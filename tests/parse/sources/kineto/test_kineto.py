@@ -12,17 +12,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from pyprof.arrays.nesting import nest
+from pyprof.columns.nesting import nest
 from pyprof.errors import EmptyCapture, InputError, NotACapture
 from pyprof.formats import _is_torch_trace
-from pyprof.inputs import Input
 from pyprof.loading import load_capture, open_trace
-from pyprof.markers import Kind, Marker
-from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.model.markers import Kind, Marker
+from pyprof.model.opcall import UNKNOWN, TensorSpec
+from pyprof.model.trace import COPY_KINDS, TABLES, ActivityKind, Trace
+from pyprof.parse.sources.inputs import Input
 from pyprof.parse.sources.kineto import events as kineto_json
 from pyprof.parse.sources.kineto import trace_file
 from pyprof.parse.sources.kineto.odd_text import requoted
-from pyprof.parse.sources.trace import COPY_KINDS, TABLES, ActivityKind, Trace
 from pyprof.prof.formulas import evaluate
 
 PID, SIDE = 100, 101

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyprof.loading import load_capture, open_trace
-from pyprof.markers import Kind
+from pyprof.model.markers import Kind
 from tests.parse.sources.kineto.test_kineto import op, write, x
 
 Event = dict[str, Any]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.model.trace import Labels
 from pyprof.parse.sources.kineto.events import Codes, Event, decode_args
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels, op_codes, parse_concrete
-from pyprof.parse.sources.trace import Labels
 
 
 def codes_of(labels: OpLabels, name: str, *args: str) -> list[int]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyprof.model.trace import Strings
 from pyprof.parse.sources.kineto.python import LIBRARY, NEVER, USER, Frames, rank_of, source_of_stack
-from pyprof.parse.sources.trace import Strings
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.loading import load
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
+from pyprof.model.records import Records
+from pyprof.model.trace import COPY_KINDS, ActivityKind
 
 US = 1_699_529_623_106_000  # epoch microseconds: a float does not hold their nanoseconds
 

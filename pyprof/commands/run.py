@@ -1,0 +1,229 @@
+"""Run a program unchanged, record it, and print the summary: what the time went to and what to do first.
+
+    pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS; torchrun ...)
+
+The program keeps its arguments, standard streams, signals and exit code; what pyprof prints goes to standard error. The capture
+and its records stay beside each other as NAME.*, with the rank in the name in a distributed job. Existing files are never
+replaced: the new ones are NAME.2.*, NAME.3.*.
+
+Where the program makes training steps (optimizer.step() or pyprof.step()), the first two after warm-up are recorded, else all
+that it does, up to --limit and --limit-time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pyprof.errors import EmptyCapture, PyprofError, ToolError, UsageError
+from pyprof.messages import tell
+from pyprof.recording.limits import Bounds, ns_per_byte
+from pyprof.recording.metrics import measuring
+from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
+from pyprof.recording.results import record_name
+from pyprof.recording.run import INDUCTOR, Recording, RunPlan, choose_tool, record
+from pyprof.recording.steps import Steps, parse_steps
+from pyprof.recording.tools import job_rank
+from pyprof.tables.files import terminated_by_exception
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof run`."""
+    tools = ("auto", "nsys", "torch")
+    text = "auto (default): nsys where both it and an NVIDIA GPU are present, else torch.profiler"
+    parser.add_argument("--tool", choices=tools, default="auto", help=text)
+    text = (
+        "record steps A to B-1, counted from 0 by optimizer steps or pyprof.step(); with torch.profiler also several windows, "
+        "A:B,C:D, each in its own file in the folder NAME; all: the whole program (default: two steps after warm-up)"
+    )
+    parser.add_argument("--steps", metavar="A:B", help=text)
+    text = "stop recording when the trace is expected to become larger than N GB; 0: never (default %(default)s)"
+    parser.add_argument("--limit", metavar="N", type=float, default=2.0, help=text)
+    text = (
+        "stop recording when it is expected to cost more than N minutes beyond the program's own time: to write and read the "
+        "trace and, with torch.profiler, what recorded steps take longer than others; 0: never (default %(default)s)"
+    )
+    parser.add_argument("--limit-time", metavar="N", type=float, default=5.0, help=text)
+    text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
+    parser.add_argument("-o", "--output", metavar="NAME", help=text)
+    parser.add_argument("--top", metavar="N", type=int, default=0, help="print the N ops that took most time as well")
+    parser.add_argument("--forks", action="store_true", help="nsys: record forked processes too (data-loader workers)")
+    text = f"torch.compile names its kernels and records their bytes, those on the CPU too (sets {', '.join(INDUCTOR)})"
+    parser.add_argument("--inductor", action="store_true", help=text)
+    text = "torch.profiler: record hardware metrics, by Nsight Compute's names, for `pyprof counters`"
+    parser.add_argument("--metrics", metavar="METRIC,...", help=text)
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
+    text = "a Python program, or a command that runs one in its own process or by torchrun"
+    parser.add_argument("program", metavar="PROGRAM", nargs=argparse.REMAINDER, help=text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record, parse, print. Returns the program's exit code, or 1 where it ended well and nothing could be read."""
+    steps = None if options.steps is None else parse_steps(options.steps)
+    bounds = _bounds(options)
+    command, name = _command(options)
+    rank = job_rank()
+    metrics = tuple(filter(None, (options.metrics or "").split(",")))
+    tool = choose_tool(_tool(options.tool, metrics), len(steps or [0]))
+    with terminated_by_exception():
+        suffix = f".rank{rank}" if rank else ""
+        plan = RunPlan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics)
+        if rank in ("", "0"):
+            _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
+        recording = record(plan)
+        for note in recording.notes:
+            _say(note)
+        try:
+            _show(recording, steps, options.top if rank in ("", "0") else None)
+            if metrics:
+                _say(f"counters: pyprof counters {shlex.quote(str(recording.captures[0]))}")
+            if options.inductor:
+                _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
+            if rank in ("", "0"):
+                from pyprof.commands.summary import show, summary_of
+
+                window = None if recording.window is None else "{}:{}".format(*recording.window)
+                steps_shown = argparse.Namespace(step=window, range=None, time=None)
+                print(file=sys.stderr)
+                show([summary_of(str(one), None, steps_shown) for one in recording.captures], human=True, stream=sys.stderr)
+        except PyprofError as error:
+            if not recording.code:
+                raise
+            _say(f"{error} ({error.hint})" if error.hint else str(error))  # the exit code is that of the program, which failed
+        except OSError as error:  # standard error is closed or full
+            if not recording.code or error.filename is not None:
+                raise
+    return recording.code
+
+
+def _bounds(options: argparse.Namespace) -> Bounds:
+    """The limits of the recording. Raises UsageError for a negative one."""
+    if not options.limit >= 0:
+        raise UsageError(f"--limit takes a number of GB, not {options.limit}", "for example --limit 5; 0: no limit")
+    if not options.limit_time >= 0:
+        raise UsageError(f"--limit-time takes minutes, not {options.limit_time}", "for example --limit-time 20; 0: no limit")
+    return Bounds(options.limit * 1e9, options.limit_time * 60, ns_per_byte() if options.limit_time else 0)
+
+
+def _tool(wanted: str, metrics: Sequence[str]) -> str:
+    """The tool that records: counters come from torch.profiler. Raises ToolError if the torch of this Python has none."""
+    if not metrics:
+        return wanted
+    if wanted == "nsys":
+        raise UsageError(
+            "nsys records no hardware metrics of launches", "--tool torch, or Nsight Compute: pyprof counters --metrics"
+        )
+    with suppress(ImportError):  # the program may have another Python
+        measuring(metrics, per_kernel=True)
+    return "torch"
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):
+        tell(f"pyprof: {text}")
+
+
+def _progress(text: str) -> None:
+    """Tell a person who waits what takes time now."""
+    if sys.stderr.isatty():
+        _say(f"{text} ...")
+
+
+def _command(options: argparse.Namespace) -> tuple[list[str], str]:
+    """The command line of the program, and the name of its capture."""
+    hint = "pyprof run [OPTIONS] net.py ARGUMENTS"
+    if options.module is not None:
+        if not options.module:
+            raise UsageError("-m takes the name of a module", "pyprof run [OPTIONS] -m MODULE ARGUMENTS")
+        return [sys.executable, "-m", *options.module], program_name(["python", "-m", *options.module])
+    words = options.program[1:] if options.program[:1] == ["--"] else options.program
+    if not words:
+        raise UsageError("no program was given", hint)
+    path = Path(words[0])
+    if path.suffix in PYTHON_SUFFIXES or path.is_dir() or (path.is_file() and not os.access(path, os.X_OK)):
+        if not path.exists():
+            raise UsageError(f"{path}: no such program", hint)
+        return [sys.executable, *words], Path(os.path.abspath(path)).stem
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"{words[0]}: no such program", hint)
+    return words, program_name(words)
+
+
+def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
+    """Write the records of each capture, print the ops that took most time in all of them, and commands that show more.
+
+    top: how many ops, None: another rank prints.
+    """
+    if not recording.processes and not recording.unexported:
+        raise ToolError(
+            "nothing was recorded: no process of the program imported torch",
+            "processes that another program starts are not recorded; those of torchrun are",
+        )
+    if steps and recording.steps < steps[0][0]:
+        raise ToolError(
+            f"nothing was recorded: the program made {recording.steps} steps, and step {steps[0][0]} was to be the first",
+            "steps are counted from 0, one for each step of the optimizer; without an optimizer call pyprof.step()",
+        )
+    if steps and recording.steps < steps[-1][1]:
+        ended = "1 step" if recording.steps == 1 else f"{recording.steps} steps"
+        requested = ",".join(f"{first}:{last}" for first, last in steps)
+        _say(f"the program ended after {ended}: not all of {requested} are in the capture")
+    if recording.unexported:
+        report = recording.unexported[0]
+        raw = report.suffix == ".qdstrm"
+        by_hand = ["QdstrmImporter", "-i"] if raw else ["nsys", "export", "--type", "sqlite"]
+        problem = "nsys made no report of it" if raw else "nsys could not export it"
+        raise ToolError(f"{report}: {problem}", f"try by hand: {shlex.join([*by_hand, str(report)])}")
+    if not recording.captures:
+        raise ToolError("the program left no capture", _cause(recording))
+    from pyprof.commands import parse as parse
+    from pyprof.loading import load
+    from pyprof.model.records import concatenate
+    from pyprof.model.trace import ActivityKind
+
+    parser = argparse.ArgumentParser()
+    parse.add_arguments(parser)
+    names, on_gpu = [], True
+    for capture in recording.captures:
+        names.append(str(record_name(capture)))
+        _progress(f"reading {capture} ({capture.stat().st_size / 1e6:.0f} MB)")
+        try:
+            parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
+        except EmptyCapture as error:
+            raise ToolError(f"{capture}: the program ran no op of torch while it was recorded") from error
+    if top is not None:
+        records = concatenate([load(name) for name in names])
+        on_gpu = bool((records["kind"] != ActivityKind.CPU).any())
+        if recording.window is not None:
+            first, end = recording.window
+            records = records.select((records["step"] >= first) & (records["step"] < end))
+        if top:
+            from pyprof.recording.limits import print_top
+
+            print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
+    window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
+    _say(f"all kernels: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
+    _say(f"this summary again: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
+    if on_gpu and len(names) > 1 and ".rank" in names[0]:
+        _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
+
+
+def _cause(recording: Recording) -> str:
+    """Why a program that imported torch left no capture."""
+    if recording.cut and recording.code > 128:
+        number = recording.code - 128
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        memory = "; dmesg tells whether memory ran out" if number == signal.SIGKILL else ""
+        return f"it was ended by {name} before the recording was written: record fewer steps with --steps A:B{memory}"
+    if recording.notes:
+        return "the reason is above"
+    if recording.cut:
+        return "a process was killed before the recording was written: record fewer steps with --steps A:B"
+    return "nothing ran while it was recorded"
