@@ -42,7 +42,7 @@ def load(file: str | os.PathLike[str], graphs: str | os.PathLike[str] | None = N
         capture.summary().mfu                               # every figure of the summary
         capture.compare("after.sqlite")                     # what changed
     """
-    from pyprof.loading import load_everything
+    from pyprof.loading.load import load_everything
 
     return Loaded(os.fspath(file), *load_everything(os.fspath(file), None if graphs is None else os.fspath(graphs)))
 
@@ -136,7 +136,7 @@ class Loaded(Rows):
         program, which adds ops, times and needed FLOPs to what ncu measured. Of a trace with samples only the rows are steps,
         layers and ops, with the mean of each metric meanwhile. Raises InputError for a file without counters.
         """
-        from pyprof.commands.counters import counter_table
+        from pyprof.counters.joined import counter_table
         from pyprof.counters.table import sample_table
         from pyprof.prof.columns import RecordTable
         from pyprof.prof.frame import Frame
@@ -238,7 +238,7 @@ class Ops(Rows):
 
     @cached_property
     def _table(self) -> Table:
-        from pyprof.formats import op_rules
+        from pyprof.loading.formats import op_rules
         from pyprof.parse.attribution.op_executions import executions
         from pyprof.prof.averages import averages
 

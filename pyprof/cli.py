@@ -35,10 +35,10 @@ COMMANDS = (
     Command("report", "pyprof.commands.report", "one page for a browser: the summary with charts, to look at and to send"),
     Command("diff", "pyprof.commands.diff", "two captures: what became faster or slower beyond noise, added, removed"),
     Command(
-        "inductor", "pyprof.report.inductor", "a compiled program: time by category, fused kernels and the bytes they move"
+        "inductor", "pyprof.commands.inductor", "a compiled program: time by category, fused kernels and the bytes they move"
     ),
     Command("ranks", "pyprof.commands.ranks", "many ranks: stragglers and their causes, waiting, overlap, bandwidth"),
-    Command("gaps", "pyprof.report.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
+    Command("gaps", "pyprof.commands.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
     Command("trace", "pyprof.commands.trace", "a timeline for ui.perfetto.dev, each kernel with all that is known of it"),
     Command("counters", "pyprof.commands.counters", "measured counters of each launch beside what the algorithm needs"),
     Command("timers", "pyprof.commands.timers", "timers inside a kernel: time of its blocks, balance of its lanes, timeline"),
@@ -48,7 +48,7 @@ COMMANDS = (
         "a copy of a capture to share: without environment, commands, names of people",
     ),
     Command("bench", "pyprof.commands.bench", "time one recorded op alone on this machine, and alternatives to it"),
-    Command("mcp", "pyprof.commands.mcp", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
+    Command("mcp", "pyprof.mcp.command", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
     Command("completion", "pyprof.commands.completion", "print what makes bash, zsh or fish complete commands and options"),
     Command("help", "pyprof.help", "explain a topic or a command: getting-started, terms, columns, run, ..."),
 )
@@ -126,7 +126,7 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
         limit(options.max_memory)
     with contextlib.ExitStack() as settings:
         if getattr(options, "graphs", None) is not None or getattr(options, "cache", False):
-            from pyprof.loading import cached, graphs_from
+            from pyprof.loading.load import cached, graphs_from
 
             if options.cache:
                 settings.enter_context(cached())

@@ -69,7 +69,7 @@ def limit(text: str) -> None:
 
 @contextmanager
 def of_command(name: str, *, part: bool) -> Iterator[None]:
-    """What is read inside is read by this command. part: it was asked for a part of a capture."""
+    """Files read inside are read by this command. part: it was asked for a part of a capture."""
     token = _command.set((name, part))
     try:
         yield

@@ -53,7 +53,7 @@ def plain(value: object) -> object:
 def of_captures(paths: list[Path]) -> list[object]:
     """The distinct calls of captures."""
     from pyprof.errors import PyprofError
-    from pyprof.loading import load
+    from pyprof.loading.load import load
 
     files = [f for p in paths for f in (sorted(p.rglob("*")) if p.is_dir() else [p]) if f.name.endswith(ENDINGS)]
     calls: list[object] = []

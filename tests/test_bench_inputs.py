@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.formats import op_rules
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.trace import ActivityKind
 from pyprof.parse.attribution.attribute import innermost_ranges
 from tests.tiny import Nsys, tid

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, NotACapture
-from pyprof.loading import load, load_with_trace
+from pyprof.loading.load import load, load_with_trace
 from pyprof.parse.sources.inputs import Input
 from tests.tiny import Nsys
 
@@ -200,7 +200,7 @@ def test_a_capture_is_opened_at_most_twice(data: Path, name: str) -> None:
 IMPORTED = """
 import sys
 before = {*sys.modules}
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 load_with_trace(sys.argv[1])
 print(*sys.modules)
 print(*{*sys.modules} - before)

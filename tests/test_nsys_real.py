@@ -266,7 +266,7 @@ def test_backward_kernels_are_given_their_forward_calls(emitted: Path) -> None:
 
 @pytest.mark.nsys
 def test_layerwise_ranges_of_engines_are_layers(tmp_path: Path) -> None:
-    from pyprof.loading import load_capture
+    from pyprof.loading.load import load_capture
 
     records = load_capture(record(tmp_path, PROGRAMS / "nsys_layerwise.py"))
     assert [records.calls[code].name for code in records["call"].tolist()] == ["aten::mm"], "a layer is no op"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import PyprofError
-from pyprof.formats import op_rules
-from pyprof.loading import load, load_capture
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load, load_capture
 from pyprof.model.calltext import call_text, parse_call_text
 from pyprof.model.markers import Kind, decode, split_ids
 from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec, parse_call

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,6 @@ from pyprof.columns.types import Array, Ints
 _FIRST_ROWS = 1 << 16
 _HASHED_ROWS = 1 << 14
 _MOST_LOOKED_UP = 1 << 20  # numbers in a table
-
-
-class Column(Protocol):
-    """What a column need be to be looked at some rows at a time."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Any, /) -> Any: ...
 
 
 class Distinct(NamedTuple):
@@ -99,7 +91,7 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
     return np.flatnonzero(there), number.take(places)
 
 
-def extent(values: Column) -> tuple[int, int]:
+def extent(values: Array) -> tuple[int, int]:
     """The least and the greatest of some whole numbers; 0 and -1 of none."""
     own = values[:]
     return (int(own.min()), int(own.max())) if len(own) else (0, -1)
@@ -196,7 +188,7 @@ def encoded(values: Ints) -> tuple[Ints, Array]:
 
 
 def _hashed(key: Ints) -> tuple[Ints, Ints]:
-    """The same by a table of hashes."""
+    """As `_first_and_inverse`, by a table of hashes."""
     values, codes = encoded(key)
     first = np.empty(len(values), np.int64)
     first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)

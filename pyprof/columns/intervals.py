@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.columns.distinct import Column, extent, row_type
+from pyprof.columns.distinct import extent, row_type
 from pyprof.columns.nesting import stable_order
+from pyprof.columns.types import Array
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -129,7 +130,7 @@ def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusiv
     return np.searchsorted(number(group, value), number(asked, at), "left")
 
 
-def order_of(*keys: Column) -> Ints | None:
+def order_of(*keys: Array) -> Ints | None:
     """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
     columns = [key[:] for key in keys]
     if _ascend(columns):

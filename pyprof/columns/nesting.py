@@ -151,7 +151,7 @@ def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Integers
 
 
 def runs(same: Bools) -> tuple[Ints, Ints]:
-    """Of a sorted column the rows equal to a neighbour, and a number for each run of them; same: equal to the one before."""
+    """Rows of a sorted column that equal a neighbour, and the number of each one's run. same: whether a row equals the one before."""
     joined = np.concatenate([[False], same, [False]])
     tied = np.flatnonzero(joined[:-1] | joined[1:])
     return tied, np.cumsum(~joined[tied])

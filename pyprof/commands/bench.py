@@ -115,7 +115,7 @@ def _compare(title: str, chosen: BenchWork, others: list[Alternative], apart: Ap
 
 def _try_advice(options: argparse.Namespace) -> int:
     """One table for each kind of advice, or the reason why there is none."""
-    from pyprof.loading import load
+    from pyprof.loading.load import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
     from pyprof.timers.apart import Apart
     from pyprof.timers.trials import find_trials
@@ -194,7 +194,7 @@ def _shapes(words: list[str] | None) -> list[tuple[int, ...]]:
 
 
 def _from_file(options: argparse.Namespace) -> BenchWork:
-    from pyprof.loading import load
+    from pyprof.loading.load import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
 
     if (options.idx is None) == (options.op is None):

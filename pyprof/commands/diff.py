@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.prof.frame import Frame

@@ -165,7 +165,7 @@ def _records(nsys: str) -> bool:
 
 def _record(nsys: str, base: str) -> tuple[str, str] | None:
     """The problem and its fix; None if the op was read back."""
-    from pyprof.loading import load_capture
+    from pyprof.loading.load import load_capture
 
     flags = ("-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", base)
     report = Path(f"{base}.nsys-rep")

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _parse(source: File, output: Path | None, kinds: str | None) -> None:
-    from pyprof.loading import load_capture
+    from pyprof.loading.load import load_capture
 
     with fetched(source) as capture:
         records = load_capture(capture, with_host=output is not None and output.suffix == ".parquet")
@@ -89,7 +89,7 @@ def _parse(source: File, output: Path | None, kinds: str | None) -> None:
 
 def _parse_many(options: argparse.Namespace, folder: File) -> int:
     """Write a Parquet file of each capture; returns 1 if one failed."""
-    from pyprof.loading import load_capture
+    from pyprof.loading.load import load_capture
     from pyprof.parse.records.dataset import expand, parse_many
 
     files = expand(options.file)

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    from pyprof.loading import load
+    from pyprof.loading.load import load
 
     if options.group_by is not None:
         asked = [part.strip().lower() for text in (options.sort, options.columns) if text for part in text.split(",")]
@@ -106,8 +106,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _torch_table(options: argparse.Namespace) -> int:
     """Print torch's own key_averages of a capture: every op that was called, nested ones too."""
-    from pyprof.formats import op_rules
-    from pyprof.loading import load_with_trace
+    from pyprof.loading.formats import op_rules
+    from pyprof.loading.load import load_with_trace
     from pyprof.parse.attribution.op_executions import executions
     from pyprof.prof.averages import averages, keys_of
 

@@ -92,7 +92,7 @@ def _read(
 
 
 def _overview(name: File | str, gpu: Gpu | None, choose: Choose | None) -> Overview:
-    from pyprof.loading import load_with_trace
+    from pyprof.loading.load import load_with_trace
     from pyprof.prof.frame import Frame
     from pyprof.report.time.overview import Overview
 

@@ -184,7 +184,7 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
     if not recording.captures:
         raise ToolError("the program left no capture", _cause(recording))
     from pyprof.commands import parse as parse
-    from pyprof.loading import load
+    from pyprof.loading.load import load
     from pyprof.model.records import concatenate
     from pyprof.model.trace import ActivityKind
 

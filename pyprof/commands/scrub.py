@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from pyprof.errors import InputError, UsageError
-from pyprof.formats import CAPTURES, RECORDS, format_of
+from pyprof.loading.formats import CAPTURES, RECORDS, format_of
 from pyprof.messages import stage, tell
 from pyprof.parse.sources.graph_captures import beside
 from pyprof.parse.sources.inputs import Input

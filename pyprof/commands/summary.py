@@ -90,7 +90,7 @@ def document(found: Sequence[Summary]) -> str:
 
 def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | None = None) -> Summary:
     """The summary of a file. gpu: the device whose peaks count; options: choose the part that is shown, None: all."""
-    from pyprof.loading import load_with_trace
+    from pyprof.loading.load import load_with_trace
     from pyprof.prof.frame import Frame
     from pyprof.report.summary.make import summarise
     from pyprof.report.time.overview import Overview

@@ -19,7 +19,7 @@ import numpy as np
 
 from pyprof.columns.types import Bools, Ints
 from pyprof.errors import EmptyCapture, InputError, UsageError
-from pyprof.loading import load_with_trace, open_trace
+from pyprof.loading.load import load_with_trace, open_trace
 from pyprof.messages import stage, tell
 from pyprof.model.records import Records, empty
 from pyprof.model.trace import Trace

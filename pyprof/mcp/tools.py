@@ -18,7 +18,7 @@ import numpy as np
 
 from pyprof.api import Loaded
 from pyprof.errors import EmptyCapture, InputError, NotACapture, PyprofError, ToolError, UsageError
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.mcp.folders import REFUSALS, Folders, Refused
 from pyprof.mcp.results import CLOSE, MOST_OF_SENTENCES, OPEN, bare, document, marked
 from pyprof.tables.formats import FORMATS, write_tables

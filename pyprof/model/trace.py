@@ -7,9 +7,8 @@ An unknown integer is -1. Rows may come in any order: nothing downstream depends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from pyprof.model.markers import Marker, decode, split_ids
 if TYPE_CHECKING:
     from pyprof.parse.sources.kineto.counters import Samples
     from pyprof.parse.sources.measured.launches import Measured
-    from pyprof.parse.sources.sqlite_pages.reader import PackedTexts
 
 
 class ActivityKind:
@@ -265,9 +263,6 @@ class Strings:
         return len(self.values)
 
 
-_MANY_TEXTS = 40_000  # from here on importing pyarrow costs less than it saves
-
-
 class Labels:
     """Distinct range texts, each decoded once into a Marker."""
 
@@ -285,23 +280,6 @@ class Labels:
         """Code, sequence number and op id (-1 unknown) of a range text as in NVTX."""
         bare, seq, op_id, keyed = split_ids(text)
         return self.code(bare, keyed=keyed, numbered=seq >= 0), seq, op_id
-
-    def reader(self, texts: int) -> Callable[[PackedTexts], tuple[Ints, Ints, Ints]]:
-        """A function that splits many texts as `split` does one; texts: expected number."""
-        if texts >= _MANY_TEXTS:
-            try:
-                from pyprof.parse.sources.emit_texts import EmitTexts
-
-                return EmitTexts(self.split).codes
-            except ImportError:  # without pyarrow
-                pass
-
-        def split_each(packed: PackedTexts) -> tuple[Ints, Ints, Ints]:
-            found = map(self.split, map(partial(str, encoding="utf-8", errors="replace"), packed.to_bytes()))
-            label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
-            return label, seq, op_id
-
-        return split_each
 
     def add(self, key: Hashable, marker: Marker) -> int:
         """The code of a marker that a source built itself; key: what makes it distinct."""

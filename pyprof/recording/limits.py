@@ -418,7 +418,7 @@ def print_top(records: Records, stream: IO[str], count: int, width: int) -> None
 def main() -> None:
     """Write the table, or one line with the reason why there is none."""
     from pyprof.errors import PyprofError
-    from pyprof.loading import load_capture
+    from pyprof.loading.load import load_capture
     from pyprof.tables.files import whole_text_file
 
     trace, table, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])

@@ -13,8 +13,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pyprof.formats import op_rules
-from pyprof.loading import open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import open_trace
 from pyprof.model.markers import split_ids
 from pyprof.model.trace import ActivityKind
 from pyprof.parse.attribution.attribute import innermost_ranges

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.counters.match import HOW, Match, match
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.model.markers import encode_step
 from pyprof.model.records import COLUMNS, Records, Stack
 from pyprof.model.trace import Strings

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyprof.formats import op_rules
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.markers import decode, is_backward_name, split_ids
 from pyprof.model.trace import ActivityKind
 from pyprof.parse.attribution.attribute import attribute

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import PHASES, Records
 from pyprof.model.trace import ActivityKind

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.prof.cost import cost_records
 from tests.tiny import Nsys
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading import load, load_capture
+from pyprof.loading.load import load, load_capture
 from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.model.records import Records
 from pyprof.prof.columns import COLUMNS

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.model.opcall import CONVERSIONS
 from pyprof.prof.cost import cost_records
 

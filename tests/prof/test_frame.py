@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import Records
 from pyprof.parse.records.netdict.original import legacy_view

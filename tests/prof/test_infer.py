@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS

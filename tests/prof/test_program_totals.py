@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.prof.cost import cost_records
 from pyprof.prof.infer import infer
 

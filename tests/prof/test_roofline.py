@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.hardware import cpus
-from pyprof.loading import load, load_capture
+from pyprof.loading.load import load, load_capture
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS, Peaks, Terms, ceiling, limits, roofline, terms

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading import load, load_capture
+from pyprof.loading.load import load, load_capture
 from pyprof.model.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame, waited_for_launch

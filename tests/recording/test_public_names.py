@@ -17,7 +17,7 @@ ORDERS = [
     "import pyprof; pyprof.capture; import pyprof.recording.torchprof",
     "import pyprof; first = pyprof.capture; from pyprof.recording import steps; assert pyprof.capture is first",
     "from pyprof.recording.torchprof import capture, schedule; import pyprof; assert pyprof.schedule is schedule",
-    "import pyprof.loading, pyprof.recording as package; assert package.__name__ == 'pyprof.recording'; import pyprof",
+    "import pyprof.loading.load, pyprof.recording as package; assert package.__name__ == 'pyprof.recording'; import pyprof",
     "from pyprof import *; import pyprof; assert callable(capture)",
     "import pyprof; pyprof.profile; pyprof.schedule",
 ]
@@ -26,7 +26,7 @@ made = pyprof.capture("net", schedule=pyprof.schedule(wait=1, warmup=1, active=2
 assert type(made).__name__ == "Capture" and made.schedule.first == 2
 import pyprof.recording.torchprof
 assert pyprof.recording.torchprof.capture is pyprof.capture and pyprof.capture("net").path == made.path
-import pyprof.loading, pyprof.api
+import pyprof.loading.load, pyprof.api
 assert pyprof.load is pyprof.api.load and pyprof.load.__doc__
 """
 TYPED = """

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import ToolError, UsageError
-from pyprof.loading import open_trace
+from pyprof.loading.load import open_trace
 from pyprof.model.markers import Kind
 from pyprof.recording.torchprof import ChosenSteps, Schedule, _cuda_is_there, capture, schedule
 from tests.conftest import ROOT

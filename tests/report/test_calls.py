@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading import open_trace
+from pyprof.loading.load import open_trace
 from pyprof.parse.attribution.host import calls_of
 from pyprof.parse.attribution.launches import launch_of_activity
 from tests.tiny import Nsys, tid

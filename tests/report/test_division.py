@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.model.records import COLUMNS, PHASES, Records
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.model.host import Host, Wait
 from pyprof.model.records import COLUMNS, PHASES, Records
 from pyprof.model.trace import ActivityKind

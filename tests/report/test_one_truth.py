@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading import load, load_with_trace
+from pyprof.loading.load import load, load_with_trace
 from pyprof.parse.records.parquet.stored import HOST_KEY, POOL_ERRORS, read_host
 from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES

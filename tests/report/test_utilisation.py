@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
 from pyprof.hardware.gpus import named
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import OVER

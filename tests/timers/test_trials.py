@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from pyprof.cli import main
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.records import Records
 from pyprof.timers.alternatives import KINDS
 from pyprof.timers.replay import OptimizerStep

@@ -53,7 +53,7 @@ _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name 
 
 
 @dataclass(eq=False, repr=False)
-class _Found:
+class _RuleFindings:
     """Results of the rules, by the number of each rule."""
 
     launches: Launched  # 1
@@ -94,7 +94,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     )  # fmt: skip
     phases = find_phases(capture, evidence)
     instances = _number_instances(capture, launches, kernels.inner, ops, steps)  # rule 6
-    found = _Found(launches, kernels, directions, forward, steps, phases, instances)
+    found = _RuleFindings(launches, kernels, directions, forward, steps, phases, instances)
     counts = _counts(capture, found) | results.stacks.cut | forward.unknown  # rule 7
     columns, devices = _columns(capture, found)
     capture.trace.activities = make_table("activities")
@@ -250,7 +250,7 @@ def _number_instances(capture: CaptureFacts, launches: Launched, inner: Array, o
     return _Instances(*instances(capture, ops, launches), call, own, inner, calls)
 
 
-def _counts(capture: CaptureFacts, found: _Found) -> dict[str, int]:
+def _counts(capture: CaptureFacts, found: _RuleFindings) -> dict[str, int]:
     """Rule 7: number of kernels for which something is missing or inferred."""
     kernel = capture.trace.activities["kind"] == ActivityKind.KERNEL
     return {
@@ -260,7 +260,7 @@ def _counts(capture: CaptureFacts, found: _Found) -> dict[str, int]:
     }
 
 
-def _columns(capture: CaptureFacts, found: _Found) -> tuple[dict[str, Array], list[GpuInfo]]:
+def _columns(capture: CaptureFacts, found: _RuleFindings) -> tuple[dict[str, Array], list[GpuInfo]]:
     """The columns of Records except seq and sub, each in its type, and the devices. A column with one value takes no memory."""
     trace, launches, steps, instances = capture.trace, found.launches, found.steps, found.instances
     process = trace.activities["process"]

@@ -1,1 +1,1 @@
-"""Files of profilers -> Trace: one module per format, which `pyprof.loading` lists."""
+"""Files of profilers -> Trace: one module per format, which `pyprof.loading.load` lists."""

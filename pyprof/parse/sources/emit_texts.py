@@ -8,26 +8,40 @@ imported only for many texts.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from pyprof.columns.arrow import to_arrow, to_numpy
 from pyprof.columns.types import Array, Bools, Bytes, Ints
+from pyprof.model.trace import Labels
 from pyprof.parse.sources.sqlite_pages.reader import PackedTexts
 
 Decode = Callable[[str], tuple[int, int, int]]
 Words = npt.NDArray[np.uint64]
 
+_MANY_TEXTS = 40_000  # from here on importing pyarrow costs less than it saves
 _MOST_KNOWN = 100_000  # distinct remainders whose bytes are kept
 _SLACK = 32  # padding bytes around the texts: a key or a number may be looked for before a text or behind it
 _INPUTS = b", input_op_ids = ["
 _WHOLE, _SEQ_ZEROS, _OP_ID_ZEROS, _CUT = 0, 1, 2, 4  # bits of what was done to a text
 _NUMBERS = {_SEQ_ZEROS: b", seq = ", _OP_ID_ZEROS: b", op_id = "}  # in the order of the results
 _UNSURE = (-2, -2, -2)
+
+
+def texts_reader(labels: Labels, texts: int) -> Callable[[PackedTexts], tuple[Ints, Ints, Ints]]:
+    """A function that splits many texts as `labels.split` does one; texts: their expected number."""
+    if texts >= _MANY_TEXTS and importlib.util.find_spec("pyarrow") is not None:
+        return EmitTexts(labels.split).codes
+
+    def split_each(packed: PackedTexts) -> tuple[Ints, Ints, Ints]:
+        found = map(labels.split, map(_python, packed.to_bytes()))
+        label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
+        return label, seq, op_id
+
+    return split_each
 
 
 class EmitTexts:
@@ -180,6 +194,10 @@ class _Batch:
         # Arrow copies every other piece of those into which the texts cut the bytes.
         cuts = np.empty((rows, 2), np.int32)
         cuts[:, 0], cuts[:, 1] = self.begin, self.end
+        import pyarrow as pa
+
+        from pyprof.columns.arrow import to_arrow, to_numpy
+
         pieces = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(cuts), pa.py_buffer(self.data)])
         which = np.empty(rows, np.int32)
         which[self.order] = np.arange(0, 2 * rows, 2, dtype=np.int32)

@@ -16,6 +16,7 @@ from pyprof.columns.distinct import Growing, distinct_rows, map_distinct, narrow
 from pyprof.columns.types import Array, Ints
 from pyprof.errors import EmptyCapture
 from pyprof.model.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
+from pyprof.parse.sources.emit_texts import texts_reader
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
 
@@ -264,7 +265,7 @@ class _RangeRows:
     def __init__(self, names: dict[int, str], export: _Export, rows: int, *, kinds: bool) -> None:
         self.names, self.trace, self.export, self.thread = names, export.trace, export, export.thread
         self.kinds = _KINDS if kinds else (-1,)
-        self.codes = self.trace.labels.reader(rows)
+        self.codes = texts_reader(self.trace.labels, rows)
         growing = map(partial(Growing, rows=rows), _RANGE_COLUMNS.values())
         self.columns = dict(zip(_RANGE_COLUMNS, growing, strict=True))
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> its number in the column of domains

@@ -17,6 +17,7 @@ from pyprof.columns.types import Array, Ints
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
 from pyprof.model.trace import ActivityKind, Labels, Table, Trace, concatenated, make_table
+from pyprof.parse.sources.emit_texts import texts_reader
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import PageBlock
 from pyprof.parse.sources.sqlite_pages.reader import Batch, PackedTexts
@@ -199,7 +200,7 @@ class Names:
         found = np.full((3, len(rows) + 1), -1, np.int64)
         if place.min(initial=0) < 0:
             found[:, -1] = labels.split("")
-        read = labels.reader(len(rows))
+        read = texts_reader(labels, len(rows))
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[first : first + _ROWS_AT_ONCE]
             found[:, first : first + len(some)] = read(self._texts(some))

@@ -67,7 +67,7 @@ def units_of(path: File, choose: Choose | None = None) -> Iterator[Unit | Pyprof
 
 def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
     """The units of a file that is at `local` for the time being."""
-    from pyprof.loading import load_with_trace
+    from pyprof.loading.load import load_with_trace
 
     records, trace = load_with_trace(str(local))
     hint = "`pyprof summary` shows a run on the CPU alone; ranks are compared by their collectives (NCCL, RCCL, gloo)"

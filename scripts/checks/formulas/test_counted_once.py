@@ -18,8 +18,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
-from pyprof.formats import op_rules
-from pyprof.loading import load, open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load, open_trace
 from pyprof.model.opcall import CONVERSIONS, OpCall
 from pyprof.model.records import Records
 from pyprof.parse.attribution.attribute import ops_around

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.parse.records import parquet
 from pyprof.parse.records.netdict.write import lines
 from pyprof.timers.buffer import Buffer
 from tests import graph_traces, rank_traces
+from tests.compiled import test_compiled_module
+from tests.model.test_scheduler_steps import CASES
 from tests.parse.sources import test_nvprof
 from tests.parse.sources.measured.test_ncu_csv import _BEFORE, _DETAILS, launch
 from tests.parse.sources.measured.test_proton import kernel, kernel_event, node
-from tests.report.compiled import test_compiled_module
-from tests.test_engine_steps import CASES
 from tests.tiny import Nsys
 
 Files = dict[str, bytes]

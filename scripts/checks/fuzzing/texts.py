@@ -38,7 +38,7 @@ _MORE = (
 @cache
 def corpus() -> tuple[str, ...]:
     """Texts of every kind that is read."""
-    from tests.test_engine_steps import CASES
+    from tests.model.test_scheduler_steps import CASES
     from tests.test_unreadable import USERS
 
     return (*(text for text in USERS.values() if len(text) < 500 and text), *CASES, *_MORE)

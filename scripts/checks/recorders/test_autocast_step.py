@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.records import DIRECTIONS
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame

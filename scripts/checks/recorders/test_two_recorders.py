@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import DIRECTIONS, PHASES
 from pyprof.prof import formulas

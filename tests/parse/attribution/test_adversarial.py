@@ -13,8 +13,8 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.errors import PyprofError
-from pyprof.formats import op_rules
-from pyprof.loading import load_capture
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load_capture
 from pyprof.model.records import Records
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines

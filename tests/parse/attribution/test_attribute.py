@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.errors import EmptyCapture
-from pyprof.formats import op_rules
-from pyprof.loading import open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
 from tests.tiny import SESSION_END, Nsys, rules

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import pyprof
-from pyprof.formats import op_rules
-from pyprof.loading import load, load_capture, open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load, load_capture, open_trace
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines

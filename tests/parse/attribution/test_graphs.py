@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.records import Records
 from tests.tiny import Nsys, tid
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.formats import op_rules
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.trace import Trace, make_table
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.launches import launch_of_activity

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.model.records import Records
 from tests.tiny import Nsys
 

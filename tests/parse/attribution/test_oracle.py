@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pyprof.loading import open_trace
+from pyprof.loading.load import open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
 from tests.tiny import SESSION_END, Nsys, rules, tid

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from tests.parse.sources.kineto.test_kineto import PID, SIDE, kernel, launch, op, write
 
 LOOKUP = "fbgemm::split_embedding_codegen_lookup_sgd_function"

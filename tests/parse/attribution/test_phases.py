@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.records import PHASES, Records
 from pyprof.parse.attribution.phases import phase_of_range
 from pyprof.parse.records.selection import choose_kinds

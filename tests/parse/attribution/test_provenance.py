@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pyprof.loading import load
+from pyprof.loading.load import load
 from tests.graph_traces import _x, write
 
 

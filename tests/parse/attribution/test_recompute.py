@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
-from pyprof.loading import load, load_capture
+from pyprof.loading.load import load, load_capture
 from pyprof.model.records import PHASES, Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame

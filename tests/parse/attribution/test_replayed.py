@@ -15,7 +15,7 @@ import pytest
 import pyprof
 from pyprof.cli import main
 from pyprof.errors import InputError
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.model.records import Records
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.selection import choose_kinds

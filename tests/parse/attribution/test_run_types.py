@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.markers import encode_op
 from pyprof.model.opcall import parse_call
 from pyprof.prof.columns import COLUMNS

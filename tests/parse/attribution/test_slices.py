@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.formats import op_rules
-from pyprof.loading import open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import open_trace
 from pyprof.model.records import Records
 from pyprof.model.trace import make_table
 from pyprof.parse.attribution import slices

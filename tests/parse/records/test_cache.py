@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="--cache needs pyarrow")
 
-from pyprof import loading
 from pyprof.cli import main
+from pyprof.loading import load as loading
 from pyprof.parse.records import cache
 from tests.tiny import Nsys
 

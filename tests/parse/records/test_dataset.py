@@ -13,7 +13,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.errors import InputError
-from pyprof.loading import load, load_capture
+from pyprof.loading.load import load, load_capture
 from pyprof.model.records import Records, concatenate
 from pyprof.parse.records.dataset import expand, parse_many, stored
 from pyprof.parse.records.netdict.write import lines

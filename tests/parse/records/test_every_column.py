@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.formats import op_rules
-from pyprof.loading import load
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import COLUMNS, POOLED, GpuInfo, MarkedStep, Records, Stack
 from pyprof.model.trace import ActivityKind

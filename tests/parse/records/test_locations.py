@@ -9,7 +9,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.errors import InputError, ToolError, UsageError
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.parse.records.dataset import expand, named_rank, stored
 from pyprof.parse.records.locations import Remote, fetched, is_folder, locate, modified_ns
 from pyprof.parse.records.netdict.write import lines

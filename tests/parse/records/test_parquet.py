@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, NotACapture
-from pyprof.loading import load, load_capture
+from pyprof.loading.load import load, load_capture
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.model.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, MarkedStep, Records, Stack
 from pyprof.model.trace import ActivityKind

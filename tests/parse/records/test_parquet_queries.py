@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import COLUMNS, Records
 from pyprof.parse.records import parquet

@@ -8,7 +8,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.errors import UsageError
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.parse.records.selection import choose_kinds
 from tests.tiny import Nsys
 

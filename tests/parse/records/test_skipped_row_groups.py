@@ -16,7 +16,7 @@ from pyprof.cli import main
 from pyprof.columns.types import Bools, Ints
 from pyprof.commands import prof as prof_command
 from pyprof.hardware.devices import Gpu
-from pyprof.loading import load, load_capture
+from pyprof.loading.load import load, load_capture
 from pyprof.model.records import Records
 from pyprof.parse.records import parquet
 from pyprof.prof.frame import Frame

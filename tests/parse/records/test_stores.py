@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.parse.records.dataset import stored
 from pyprof.parse.records.locations import Remote
 from tests.conftest import ROOT

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.opcall import UNKNOWN, OpCall
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.formulas import evaluate

@@ -13,11 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyprof.errors import PyprofError
-from pyprof.loading import load_capture, open_trace
-from pyprof.model import trace
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.markers import split_ids
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import sqlite
+from pyprof.parse.sources import emit_texts, sqlite
 from pyprof.parse.sources.sqlite_pages.reader import OddFile, PackedTexts
 from tests.tiny import Nsys
 
@@ -33,7 +32,7 @@ def all_ways(path: Path) -> list[tuple[list[str], list[str]]]:
     found = []
     for pages, many in ((False, 1 << 60), (True, 1 << 60), (True, 0)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trace, "_MANY_TEXTS", many)
+            patch.setattr(emit_texts, "_MANY_TEXTS", many)
             if not pages:
                 patch.setattr(sqlite, "PageReader", refuse)
             try:
@@ -114,7 +113,7 @@ def test_odd_files_read_the_same(tmp_path: Path, sql: str, typed: bool) -> None:
 
 @pytest.mark.parametrize("many", [0, 1 << 60])
 def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(trace, "_MANY_TEXTS", many)
+    monkeypatch.setattr(emit_texts, "_MANY_TEXTS", many)
     monkeypatch.setattr(sqlite.Database, "_row_reader", None)  # any use of it fails
     assert len(open_trace(a_capture().write(tmp_path / "n.sqlite")).ranges["start_ns"]) == 83
 

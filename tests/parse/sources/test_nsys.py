@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import EmptyCapture, InputError
-from pyprof.loading import open_trace
+from pyprof.loading.load import open_trace
 from pyprof.parse.attribution.ranges import leaked
 from tests.tiny import Nsys
 

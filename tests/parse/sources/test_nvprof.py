@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.errors import EmptyCapture, PyprofError
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
 from tests.tiny import rules

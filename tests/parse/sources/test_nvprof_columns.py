@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.trace import Trace
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import sqlite

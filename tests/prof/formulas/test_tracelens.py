@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.prof.formulas import evaluate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise

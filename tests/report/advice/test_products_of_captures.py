@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Budget
 from pyprof.report.advice.kinds import KINDS

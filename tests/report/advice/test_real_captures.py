@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.kinds import advise
 from pyprof.report.time.overview import Overview

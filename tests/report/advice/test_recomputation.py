@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice import recomputation
 from pyprof.report.advice.base import Budget

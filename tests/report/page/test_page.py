@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading import load_with_trace
+from pyprof.loading.load import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.page.cells import cells_of
 from pyprof.report.page.data import Section, section_of

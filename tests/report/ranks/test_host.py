@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyprof.loading import open_trace
+from pyprof.loading.load import open_trace
 from pyprof.model.trace import Trace
 from pyprof.parse.attribution.pauses import LOADING, PYTHON, begin_of, doing
 

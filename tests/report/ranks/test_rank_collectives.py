@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.report.ranks.collectives import Collective, bus_factor, describe, of_records
 

@@ -13,7 +13,7 @@ import pytest
 import pyprof
 from pyprof.cli import main
 from pyprof.commands.summary import summary_of
-from pyprof.loading import load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice, Place

@@ -13,7 +13,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.commands import trace as command
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.parse.records.netdict.write import lines
 from tests.tiny import Nsys
 

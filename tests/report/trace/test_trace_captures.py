@@ -10,7 +10,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.errors import EmptyCapture
-from pyprof.loading import load, load_with_trace, open_trace
+from pyprof.loading.load import load, load_with_trace, open_trace
 from pyprof.model.trace import TABLES, Trace
 from pyprof.parse.records.netdict.write import lines
 from tests.report.trace.test_trace import check

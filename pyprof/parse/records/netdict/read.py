@@ -67,7 +67,7 @@ def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
 
     Raises InputError with the number of the first line that is not a record.
     """
-    reader = _Reader(rules)
+    reader = _LineReader(rules)
     for number, line in enumerate(lines, 1):
         if reader.take(line) or not line or line.isspace():
             continue
@@ -102,7 +102,7 @@ def _split(markers: Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
     return tuple([name for name, _, _ in pairs]), [number for _, _, number in pairs]
 
 
-class _Reader:
+class _LineReader:
     """Collects for each line the kind of line that it is and its own numbers, for each kind its columns, and pools."""
 
     def __init__(self, rules: OpRules) -> None:

@@ -25,7 +25,7 @@ SPELLED: dict[str, tuple[str, ...]] = {
 _KEYS = KEYS | {"bytes": "copy_bytes"}  # prof's `bytes` are the op's
 
 
-class Column(NamedTuple):
+class ParquetColumn(NamedTuple):
     """One column of the file; record: the column of Records that it holds, "" where it is made from others, for people."""
 
     name: str
@@ -34,35 +34,35 @@ class Column(NamedTuple):
     record: str = ""
 
 
-def _of_record(name: str) -> Column:
+def _of_record(name: str) -> ParquetColumn:
     dtype, meaning = COLUMNS[name]
     if name in POOLED:
         what = meaning.partition(": ")[2] or "the device"
-        return Column(f"{name}_id", "int32", f"number in the file's {POOLED[name]}: {what}", name)
+        return ParquetColumn(f"{name}_id", "int32", f"number in the file's {POOLED[name]}: {what}", name)
     if name in SPELLED:
-        return Column(name, "text", COLUMNS[name][1] if name == "copykind" else ", ".join(SPELLED[name]), name)
+        return ParquetColumn(name, "text", COLUMNS[name][1] if name == "copykind" else ", ".join(SPELLED[name]), name)
     if name == "name":
-        return Column(name, "text", "whole name of the kernel", name)
-    return Column(_KEYS.get(name, name), np.dtype(dtype).name, meaning, name)
+        return ParquetColumn(name, "text", "whole name of the kernel", name)
+    return ParquetColumn(_KEYS.get(name, name), np.dtype(dtype).name, meaning, name)
 
 
 _ARGUMENT: dict[str, Type] = {"name": "text", "shape": ["int64"], "dtype": "text", "strides": ["int64"], "value": "text"}
-SCHEMA: tuple[Column, ...] = (
-    Column("mod", "text", "module of the op: torch, Tensor, torch.nn.functional, aten, a class"),
-    Column("op", "text", "the op; of a backward kernel the forward op"),
-    Column("params", "text", "the op's arguments as one text"),
-    Column(
+SCHEMA: tuple[ParquetColumn, ...] = (
+    ParquetColumn("mod", "text", "module of the op: torch, Tensor, torch.nn.functional, aten, a class"),
+    ParquetColumn("op", "text", "the op; of a backward kernel the forward op"),
+    ParquetColumn("params", "text", "the op's arguments as one text"),
+    ParquetColumn(
         "args", [_ARGUMENT], "the op's arguments in order: shape, dtype and (where not contiguous) strides of a tensor, all in "
         "elements; of others the value as text; name where it was passed by name; tensors of a list one by one",
     ),
-    Column("inner", "text", "innermost dispatcher op or autograd function"),
-    Column("layer", ["text"], "named layers around the op, outermost first; where none was named the user's ranges"),
-    Column("trace", ["text"], "source lines of the call, outermost first"),
-    Column("src", "text", "source line that called the op"),
-    Column("kernel", "text", "short name of the kernel"),
+    ParquetColumn("inner", "text", "innermost dispatcher op or autograd function"),
+    ParquetColumn("layer", ["text"], "named layers around the op, outermost first; where none was named the user's ranges"),
+    ParquetColumn("trace", ["text"], "source lines of the call, outermost first"),
+    ParquetColumn("src", "text", "source line that called the op"),
+    ParquetColumn("kernel", "text", "short name of the kernel"),
     *(_of_record(name) for name in COLUMNS),
-    Column("gpu", "text", "name of the device"),
-    Column("seq_numbers", ["int64"], "autograd sequence numbers on the stack, one for each of its seq_names"),
+    ParquetColumn("gpu", "text", "name of the device"),
+    ParquetColumn("seq_numbers", ["int64"], "autograd sequence numbers on the stack, one for each of its seq_names"),
 )  # fmt: skip
 
 

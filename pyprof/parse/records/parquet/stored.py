@@ -40,7 +40,7 @@ class _Version(msgspec.Struct):
     version: int
 
 
-class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoredFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fields of Records that are neither columns nor pools."""
 
     version: int
@@ -53,10 +53,10 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def stored_facts(records: Records) -> bytes:
     """The facts about some records as they are stored."""
     notes = list(map(sound_text, records.notes))
-    return msgspec.json.encode(Facts(SCHEMA_VERSION, records.source, records.counts, notes, records.utc_ns))
+    return msgspec.json.encode(StoredFacts(SCHEMA_VERSION, records.source, records.counts, notes, records.utc_ns))
 
 
-def read_facts(path: object, metadata: dict[bytes, bytes]) -> Facts:
+def read_facts(path: object, metadata: dict[bytes, bytes]) -> StoredFacts:
     """The facts in a file's metadata.
 
     Raises NotACapture for a file that pyprof did not write, InputError for one of another version or with other metadata.
@@ -67,7 +67,7 @@ def read_facts(path: object, metadata: dict[bytes, bytes]) -> Facts:
     try:
         version = msgspec.json.decode(stored, type=_Version).version
         if version == SCHEMA_VERSION:
-            return msgspec.json.decode(stored, type=Facts)
+            return msgspec.json.decode(stored, type=StoredFacts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: its metadata cannot be read", AGAIN) from error
     raise InputError(f"{path}: records of schema version {version}; this pyprof reads version {SCHEMA_VERSION}", AGAIN)

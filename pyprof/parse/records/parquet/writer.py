@@ -16,7 +16,7 @@ from pyprof.hardware.names import short_name
 from pyprof.model.opcall import OpCall, TensorSpec, contiguous_strides, format_call, format_value, sound_text
 from pyprof.model.records import POOLED, Records, Stack
 from pyprof.parse.records.parquet.nested import coded_texts, to_column
-from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, Column, arrow_type, leaf_paths
+from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, ParquetColumn, arrow_type, leaf_paths
 from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_host, stored_pool
 
 _ROWS = 1 << 17  # of a row group: what is in memory at once while writing
@@ -104,7 +104,7 @@ class _Tables:
         codes = {name: self.number[pool][self.records[name][begin:end]] for name, pool in _CODED.items()}
         return {column.name: self._column(column, begin, end, codes) for column in SCHEMA}
 
-    def _column(self, column: Column, begin: int, end: int, codes: dict[str, Ints]) -> pa.Array:
+    def _column(self, column: ParquetColumn, begin: int, end: int, codes: dict[str, Ints]) -> pa.Array:
         name, records = column.record, self.records
         if name in SPELLED:
             return coded_texts(records[name][begin:end].astype(np.int32), self.spelled[name])

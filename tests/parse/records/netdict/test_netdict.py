@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.errors import InputError
-from pyprof.formats import op_rules
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.calltext import call_text, parse_call_text
 from pyprof.model.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribution.attribute import attribute

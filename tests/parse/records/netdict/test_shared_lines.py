@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.errors import InputError
-from pyprof.formats import op_rules
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.formats import op_rules
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.records import COLUMNS, Records
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict import read

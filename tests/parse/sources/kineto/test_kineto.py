@@ -14,8 +14,8 @@ import pytest
 
 from pyprof.columns.nesting import nest
 from pyprof.errors import EmptyCapture, InputError, NotACapture
-from pyprof.formats import _is_torch_trace
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.formats import _is_torch_trace
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.markers import Kind, Marker
 from pyprof.model.opcall import UNKNOWN, TensorSpec
 from pyprof.model.trace import COPY_KINDS, TABLES, ActivityKind, Trace

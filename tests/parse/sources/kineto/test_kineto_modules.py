@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyprof.loading import load_capture, open_trace
+from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.markers import Kind
 from tests.parse.sources.kineto.test_kineto import op, write, x
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.model.records import Records
 from pyprof.model.trace import COPY_KINDS, ActivityKind
 

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from pyprof.errors import InputError
-from pyprof.loading import load
+from pyprof.loading.load import load
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources.kineto import trace_file
 from pyprof.parse.sources.kineto.trace_file import TraceFile

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import InputError
-from pyprof.loading import load_counters
+from pyprof.loading.load import load_counters
 from pyprof.parse.sources.measured.launches import Measured, joined
 from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv, read
 

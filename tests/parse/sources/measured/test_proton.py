@@ -11,7 +11,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.errors import InputError
-from pyprof.loading import load_counters
+from pyprof.loading.load import load_counters
 from pyprof.parse.sources.measured.proton import is_hatchet, read_chrome_trace, read_hatchet
 
 

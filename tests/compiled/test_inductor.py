@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.compiled.module import CompiledModule, find_modules, read_module
-from pyprof.loading import load
+from pyprof.compiled.report import BusyTimes, busy, categories, grouped, kernels
+from pyprof.loading.load import load
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import COLUMNS, Records
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
-from pyprof.report.inductor import BusyTimes, busy, categories, grouped, kernels
 from pyprof.tables.table import Fractions, Integers, printed
+from tests.compiled.test_compiled_module import module, triton
 from tests.conftest import ROOT
-from tests.report.compiled.test_compiled_module import module, triton
 
 PROGRAMS = ROOT / "tests" / "programs"
 

@@ -59,8 +59,8 @@ def test_parse_and_prof_leave_pandas_alone(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pyprof.cli import main\n"
-        "from pyprof.parse.sources import trace\n"
-        "trace._MANY_TEXTS = 0\n"
+        "from pyprof.parse.sources import emit_texts\n"
+        "emit_texts._MANY_TEXTS = 0\n"
         "assert not main(sys.argv[1:]), 'failed'\n"
         "sys.exit('pandas' in sys.modules and 'pandas was imported')\n"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyprof.errors import InputError, NotACapture
-from pyprof.formats import CAPTURES, COUNTERS, RECORDS, TIMERS, op_rules, read, read_any
+from pyprof.loading.formats import CAPTURES, COUNTERS, RECORDS, TIMERS, op_rules, read, read_any
 from pyprof.messages import stage
 
 if TYPE_CHECKING:
