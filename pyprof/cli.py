@@ -120,11 +120,14 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     # Names of files may stand between options; asked for help, argparse would wrap the usage in another way then.
     between = command.name in _READERS and not {"-h", "--help"} & {*arguments}
     options = parser.parse_intermixed_args(arguments) if between else parser.parse_args(arguments)
-    if getattr(options, "max_memory", None) is not None:
-        from pyprof.memory import limit
-
-        limit(options.max_memory)
     with contextlib.ExitStack() as settings:
+        if command.name in _READERS:
+            from pyprof.memory import limit, of_command
+
+            part = any(getattr(options, name, None) is not None for name in ("time", "step", "range"))
+            settings.enter_context(of_command(command.name, part=part))
+            if options.max_memory is not None:
+                limit(options.max_memory)
         if getattr(options, "graphs", None) is not None or getattr(options, "cache", False):
             from pyprof.loading.load import cached, graphs_from
 

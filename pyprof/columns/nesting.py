@@ -151,7 +151,7 @@ def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Integers
 
 
 def runs(same: Bools) -> tuple[Ints, Ints]:
-    """Rows of a sorted column that equal a neighbour, and the number of each one's run. same: whether a row equals the one before."""
+    """Rows of a sorted column that equal a neighbour, and each one's run number. same: whether a row equals the one before."""
     joined = np.concatenate([[False], same, [False]])
     tied = np.flatnonzero(joined[:-1] | joined[1:])
     return tied, np.cumsum(~joined[tied])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyprof.errors import InputError, NotACapture
+from pyprof.memory import Size, foresee
 from pyprof.messages import stage
 from pyprof.parse.sources.inputs import GZIP, HEAD_BYTES, SQLITE, Input
 
@@ -28,6 +29,11 @@ _PARQUET = b"PAR1"
 _NCU, _NCU_NAMES = b"NVR\0", (".ncu-rep", ".ncu-repz")
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
 _NVPROF_TABLE = "StringTable"
+_ROWS = {
+    "activities": r"^CUPTI_ACTIVITY_KIND_(CONCURRENT_KERNEL|KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)$",
+    "launches": r"^CUPTI_ACTIVITY_KIND_(RUNTIME|DRIVER)$",
+    "ranges": r"^(NVTX_EVENTS|CUPTI_ACTIVITY_KIND_MARKER)$",
+}
 _BLOCK_TIMES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+\b')  # of kernels that Proton instrumented
 TIMERS = "pyprof timers {}"
 _NSYS_TABLES = {
@@ -38,7 +44,7 @@ _NSYS_TABLES = {
 
 class InputFormat(NamedTuple):
     """One input format. sniff: recognise it by head or tables; read: read the input; alone: the result depends on the bytes of
-    this file only, so it can be cached.
+    this file only, so it can be cached; size: how much the file says it holds, None if it does not.
 
     `parse FOLDER` picks files by suffix: see `parse/records/dataset.py`.
     """
@@ -47,11 +53,37 @@ class InputFormat(NamedTuple):
     sniff: Callable[[Input], bool]
     read: Callable[[Input], Trace | Records | Measured]
     alone: bool = False
+    size: Callable[[Input], Size | None] = lambda _: None
 
 
 def _module(name: str) -> Any:
     """A module of `pyprof.parse`, imported when an input may be of its format."""
     return import_module(f"pyprof.parse.{name}")
+
+
+def _export_size(given: Input) -> Size:
+    """Rows of the large tables of nsys or nvprof, by their largest row numbers."""
+    counted = {name: sum(map(given.database.about_rows, filter(re.compile(pattern).search, given.tables)))
+               for name, pattern in _ROWS.items()}  # fmt: skip
+    return Size(**counted)
+
+
+def _json_size(given: Input) -> Size | None:
+    """Bytes of a trace, unpacked; gzip stores them modulo 4 GiB at its end, for the last of several members."""
+    if not given.is_file:
+        return None
+    packed = given.path.stat().st_size
+    if not given.head.startswith(GZIP):
+        return Size(json_bytes=packed)
+    with given.path.open("rb") as stream:
+        stream.seek(-4, io.SEEK_END)
+        unpacked = int.from_bytes(stream.read(), "little")
+    return Size(json_bytes=unpacked) if unpacked > 3 * packed else None  # traces pack to a tenth or less
+
+
+def _parquet_size(given: Input) -> Size:
+    files = _module("records.dataset").stored(given.path) if given.folder else [given.path]
+    return Size(records=sum(map(_module("records.parquet").rows_of, files)))
 
 
 def _is_torch_trace(given: Input) -> bool:
@@ -150,29 +182,33 @@ CAPTURES = (
         lambda given: _NVPROF_TABLE in given.tables,
         lambda given: _module("sources.nvprof").read(given.database),
         alone=True,
+        size=_export_size,
     ),
     InputFormat(
         "nsys export",
         lambda given: not _NSYS_TABLES.isdisjoint(given.tables),
         lambda given: _module("sources.nsys").read(given.database),
         alone=True,
+        size=_export_size,
     ),
     InputFormat(
         "torch.profiler trace",
         _is_torch_trace,
         lambda given: _module("sources.kineto.reader").read(given.stream(), given.path, given.name),
         alone=True,
+        size=_json_size,
     ),
     InputFormat(
         "nsys report", lambda given: given.head.startswith(_REPORT) or given.path.suffix in _REPORT_NAMES, _read_report
     ),
 )
 RECORDS = (
-    InputFormat("folder of Parquet files", _is_data_set, _read_folder),
+    InputFormat("folder of Parquet files", _is_data_set, _read_folder, size=_parquet_size),
     InputFormat(
         "Parquet file",
         lambda given: given.head.startswith(_PARQUET),
         lambda given: _module("records.parquet").read(given.file()[1]),
+        size=_parquet_size,
     ),
     InputFormat("net.dict", _is_records, _read_records),
 )
@@ -225,6 +261,7 @@ def read_any(name: str, formats: tuple[InputFormat, ...], known: Known | None = 
         form = _format(given, formats)
         if known is not None and form.alone and given.is_file and (records := known(given.path)) is not None:
             return records
+        foresee(given.name, form.size(given))
         with stage(f"reading {given.name}", given.read_share):
             return form.read(given)
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 from pyprof.errors import unusable
 from pyprof.model.records import Records
 
-__all__ = ["need_pyarrow", "read", "write"]
+__all__ = ["need_pyarrow", "read", "rows_of", "write"]
 
 
 def need_pyarrow() -> None:
@@ -29,6 +29,18 @@ def read(path: Path) -> Records:
     from pyprof.parse.records.parquet.reader import read_file
 
     return read_file(path)
+
+
+def rows_of(path: Path) -> int:
+    """Number of records in a file, from its footer; 0 if it cannot be read."""
+    need_pyarrow()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError):
+        return 0
 
 
 def write(records: Records, target: Path | BinaryIO) -> None:
