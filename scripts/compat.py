@@ -30,9 +30,9 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path.home() / ".cache" / "pyprof"
 SHOWN = ("torch", "numpy", "pandas", "sqlalchemy", "pyarrow")
 # Quick tests of the half that needs no torch, and of the other. None needs sources, given captures, a browser or nsys.
-READING = "test_cli.py test_public_api.py test_markers.py parse/sources/test_nsys.py parse/sources/test_exporters.py"
+READING = "test_cli.py test_public_api.py model/test_markers.py parse/sources/test_nsys.py parse/sources/test_exporters.py"
 READING += " parse/sources/test_nvprof.py parse/records/test_parquet.py parse/records/netdict tables/test_formats.py"
-READING += " prof/test_frame.py tables/test_rowtext.py tables/test_sink.py tables/test_rows.py report/test_division.py"
+READING += " prof/test_frame.py tables/test_rowtext.py tables/test_rows.py report/test_division.py"
 READING += " parse/sources/kineto/test_trace_file.py"
 RECORDING = "nvtx/test_api.py nvtx/test_wrapper.py nvtx/test_layers.py nvtx/test_mode.py"
 TOOLS = ("pytest>=8", "hypothesis", "setuptools", "expecttest", "jsonschema")

@@ -51,6 +51,21 @@ class Segments:
         begin = first[np.minimum(np.searchsorted(groups, group), len(groups) - 1)]
         return np.where(good, before[at] - begin + np.minimum(times, self.end[at]) - self.start[at], 0)
 
+    def of(self, group: int | np.int64) -> Segments:
+        """The segments of one group."""
+        mine = self.group == group
+        return Segments(self.group[mine], self.start[mine], self.end[mine])
+
+    def covered_by(self, times: Ints) -> Ints:
+        """Time covered before each time, of segments of one group that span less than 2^53 ns."""
+        if not len(self.start):
+            return np.zeros(len(times), np.int64)
+        first = self.start[0]
+        edges = np.stack([self.start - first, self.end - first], axis=1).ravel()
+        covered = np.stack([self._before, self._before + self.end - self.start], axis=1).ravel()
+        # Between two edges time is covered whole or not at all, so interpolation is exact.
+        return np.interp(times - first, edges, covered).astype(np.int64)
+
     @cached_property
     def _before(self) -> Ints:
         """The time that all intervals before each cover."""

@@ -184,7 +184,7 @@ def _remaining(division: Division, rows: Ints, waited: Segments, process: np.int
     # Until when each launch keeps the device waiting, on a clock that stands still in late gaps.
     begin, launch = np.maximum(records["start_ns"][rows], division.begin_ns), records["launch_ns"][rows]
     owed = np.minimum(launch + np.maximum(records["launch_dur_ns"][rows], 0), begin)
-    owed -= waited.covered(np.full(len(begin), process), launch)
+    owed -= waited.of(process).covered_by(launch)
     owed += late_ns[np.searchsorted(ends, begin, "right")] - begin
     owed[launch < 0] = 0
     remains = np.maximum.accumulate(np.append(0, owed))

@@ -98,6 +98,7 @@ class _File:
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
         if rows != expected:  # a damaged page can be passed over without an error
             raise InputError(f"{self.path}: its column {column!r} has {rows} rows of {expected}", _DAMAGED)
+        pa.default_memory_pool().release_unused()
 
     def may_hold(self, name: str, group: int, least: int, beyond: int) -> bool:
         """False where the statistics of a row group rule out a value from `least` to before `beyond`."""
