@@ -64,7 +64,7 @@ class Segments:
         edges = np.stack([self.start - first, self.end - first], axis=1).ravel()
         covered = np.stack([self._before, self._before + self.end - self.start], axis=1).ravel()
         # Between two edges time is covered whole or not at all, so interpolation is exact.
-        return np.interp(times - first, edges, covered).astype(np.int64)
+        return np.asarray(np.interp(times - first, edges, covered), np.int64)
 
     @cached_property
     def _before(self) -> Ints:

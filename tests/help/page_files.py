@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 from pyprof.cli import main
+from tests.compiled.test_inductor import gpu_modules, gpu_trace
 from tests.conftest import ROOT
 from tests.counters.test_counters import ncu_and_capture
 from tests.rank_traces import Steps
 from tests.report.diff.test_diff import Program, steady
-from tests.compiled.test_inductor import gpu_modules, gpu_trace
 from tests.timers.test_block_timers import filled
 
 DATA, EXAMPLES = ROOT / "tests" / "data", ROOT / "pyprof" / "examples"
