@@ -12,7 +12,7 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.model.records import Records
+from pyprof.model.records import COLUMNS, Records
 
 ALIKE = (
     "kind", "gpu", "phase", "copykind", "recomputed", "pid", "rank", "device", "stream", "call", "own", "inner", "name",
@@ -44,9 +44,10 @@ class Classes(NamedTuple):
 
 def classes_of(records: Records) -> Classes:
     """Group the records; groups ascend by `linked`, then by the columns of ALIKE in their order."""
-    found = distinct_rows(records["fwd_instance"] >= 0, *(records[name] for name in ALIKE))
-    linked, *alike = found.columns
-    columns = {name: values.astype(records[name].dtype) for name, values in zip(ALIKE, alike, strict=True)}
+    alike = (records.of_rows(name, slice(None)) for name in ALIKE)  # of a file not kept: most are needed here only
+    found = distinct_rows(records["fwd_instance"] >= 0, *alike)
+    linked, *values = found.columns
+    columns = {name: own.astype(COLUMNS[name][0]) for name, own in zip(ALIKE, values, strict=True)}
     pools = records.strings, records.stacks, records.calls, records.gpus, records.engine_steps
     firsts = Records(columns, *pools, np.zeros(len(found.first) + 1, np.int64))
     return Classes(found.inverse.astype(np.int32), found.first, firsts, linked != 0)

@@ -202,6 +202,8 @@ class _Stored(Records):
     def of_rows(self, name: str, rows: slice | Array) -> Array:
         if name in self.columns:
             return self.columns[name][rows]
+        if isinstance(rows, slice) and rows == slice(None):
+            return self._file.column(name, self._rows)
         rows = np.arange(len(self))[rows] if isinstance(rows, slice) else rows
         return self._file.column(name, rows if self._rows is None else self._rows[rows])
 
