@@ -122,10 +122,11 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     options = parser.parse_intermixed_args(arguments) if between else parser.parse_args(arguments)
     with contextlib.ExitStack() as settings:
         if command.name in _READERS:
-            from pyprof.memory import limit, of_command
+            from pyprof.memory import limit, read_by
 
             part = any(getattr(options, name, None) is not None for name in ("time", "step", "range"))
-            settings.enter_context(of_command(command.name, part=part))
+            parquet = str(getattr(options, "output", None)).endswith(".parquet")
+            settings.enter_context(read_by(command.name, part=part, parquet=parquet))
             if options.max_memory is not None:
                 limit(options.max_memory)
         if getattr(options, "graphs", None) is not None or getattr(options, "cache", False):

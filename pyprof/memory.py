@@ -18,8 +18,19 @@ from pyprof.errors import InputError, ToolError, UsageError
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LEAST_BYTES = 64 << 20  # an interpreter with numpy takes about as much
-_START_BYTES = 100 << 20  # of a command before it reads anything large
-_command: ContextVar[tuple[str, bool]] = ContextVar("command, and whether it reads a part of a capture", default=("", False))
+_START_BYTES, _JSON_BYTES, _ARROW_BYTES = 50 << 20, 25 << 20, 50 << 20  # a small file; one of JSON, with pyarrow more
+_MANY_TEXTS = 40_000  # ranges: from here on pyarrow reads their texts
+
+
+class Reader(NamedTuple):
+    """The command that reads: its name, whether it was asked for a part of a capture, and whether it writes Parquet."""
+
+    name: str = ""
+    part: bool = False
+    parquet: bool = False
+
+
+_reader: ContextVar[Reader] = ContextVar("the command that reads", default=Reader())  # noqa: B039  (it cannot be changed)
 _given: ContextVar[int | None] = ContextVar("--max-memory, in bytes", default=None)
 
 
@@ -33,10 +44,10 @@ class Size(NamedTuple):
     records: int = 0
 
 
-_PARSING = Size(activities=130, launches=60, ranges=60, json_bytes=2)
-"""Peak bytes per row, and per byte of JSON, from a capture to records."""
-_RECORD_BYTES = {"prof": 300, "summary": 350, "gaps": 350, "report": 350, "diff": 350, "ranks": 350, "trace": 600}
-"""Bytes per record that each command adds to those of parsing, or takes of stored records."""
+_PARSING = (150, 50, 50, 0.3)
+"""Peak bytes for each activity, API call, range and byte of JSON, from a capture to records."""
+_RECORD_BYTES = {"prof": 200, "summary": 400, "gaps": 380, "report": 450, "diff": 800, "ranks": 400, "trace": 650}
+"""Peak bytes for each record in a command."""
 
 
 def bytes_of(text: str, option: str = "--max-memory") -> int:
@@ -68,13 +79,13 @@ def limit(text: str) -> None:
 
 
 @contextmanager
-def of_command(name: str, *, part: bool) -> Iterator[None]:
-    """Files read inside are read by this command. part: it was asked for a part of a capture."""
-    token = _command.set((name, part))
+def read_by(name: str, *, part: bool, parquet: bool) -> Iterator[None]:
+    """Files read inside are read by this command: see Reader."""
+    token = _reader.set(Reader(name, part, parquet))
     try:
         yield
     finally:
-        _command.reset(token)
+        _reader.reset(token)
 
 
 def machine_bytes() -> int | None:
@@ -88,11 +99,13 @@ def machine_bytes() -> int | None:
     return min(found, default=None)
 
 
-def expected_bytes(size: Size, command: str) -> int:
-    """Peak memory of a command on a file of this size."""
-    parsed = sum(each * rows for each, rows in zip(_PARSING, size, strict=True))
-    activities = size.records or size.activities
-    return _START_BYTES + parsed + activities * _RECORD_BYTES.get(command, 0)
+def expected_bytes(size: Size, command: str, *, parquet: bool = False) -> int:
+    """Peak memory of a command on a file of this size: of parsing or of what follows, whichever is more."""
+    parsing = sum(each * rows for each, rows in zip(_PARSING, size[:4], strict=True))
+    working = (size.records or size.activities) * _RECORD_BYTES.get(command, 0)
+    arrow = parquet or size.records > 0 or size.ranges >= _MANY_TEXTS
+    start = _START_BYTES + (size.json_bytes > 0) * _JSON_BYTES + arrow * _ARROW_BYTES
+    return start + round(max(parsing, working))
 
 
 def foresee(name: str, size: Size | None) -> None:
@@ -100,18 +113,17 @@ def foresee(name: str, size: Size | None) -> None:
 
     size: None where the file does not say it; then the command runs, as it does for a part of stored records.
     """
-    command, part = _command.get()
-    most = _given.get() or machine_bytes()
-    if size is None or not command or most is None or (part and size.records):
+    reader, most = _reader.get(), _given.get() or machine_bytes()
+    if size is None or not reader.name or most is None or (reader.part and size.records):
         return
-    expected = expected_bytes(size, command)
+    expected = expected_bytes(size, reader.name, parquet=reader.parquet)
     if expected > most:
         there = f"--max-memory is {_gib(most)}" if _given.get() else f"this machine has {_gib(most)}"
         part_of = "--time 0s:10s or --step A:B reads a part of it" if size.records else (
             "record fewer steps (pyprof run --steps A:B), or on a larger machine: pyprof parse FILE -o net.parquet; "
             "--time A:B and --step A:B then read a part of that"
         )  # fmt: skip
-        raise InputError(f"{name}: {command} would take about {_gib(expected)} of memory; {there}", part_of)
+        raise InputError(f"{name}: {reader.name} would take about {_gib(expected)} of memory; {there}", part_of)
 
 
 def _gib(size: int) -> str:

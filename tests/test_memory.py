@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from pyprof import memory
+from pyprof.cli import main
 from pyprof.errors import UsageError
 from pyprof.memory import bytes_of
+from tests.tiny import Nsys
 
 
 def test_sizes_as_people_write_them() -> None:
@@ -35,3 +40,34 @@ def test_a_file_that_needs_more_ends_with_one_line(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[0] == "pyprof: error: out of memory" and len(done.stderr.splitlines()) == 2
+
+
+def test_what_a_file_will_take_is_foreseen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table with one row whose number is 100 million: as many kernels are expected, and nothing is read."""
+    n = Nsys()
+    n.kernel("k", 10, 100, 200)
+    file = n.write(tmp_path / "n.sqlite")
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rowid = 100000000")
+        db.commit()
+    with file.open("r+b") as stream:
+        stream.truncate(2 << 30)  # room for them, of which the disk holds nothing
+    for command in ("summary", "parse", "prof"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(memory, "machine_bytes", lambda: 8 << 30)
+            assert main([command, str(file)]) == 1
+        error, hint = capsys.readouterr().err.splitlines()
+        assert f"{command} would take about" in error and "this machine has 8.0 GiB" in error and "--time" in hint
+
+
+def test_a_part_of_records_is_not_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+    n = Nsys()
+    n.kernel("k", 10, 100, 200)
+    assert main(["parse", str(n.write(tmp_path / "n.sqlite")), "-o", str(tmp_path / "n.parquet")]) == 0
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 1 << 20)
+    assert main(["prof", str(tmp_path / "n.parquet")]) == 1
+    assert "--time 0s:10s or --step A:B reads a part of it" in capsys.readouterr().err
+    assert main(["prof", str(tmp_path / "n.parquet"), "--time", "0s:1s"]) == 0

@@ -271,6 +271,11 @@ def format_of(given: Input, formats: tuple[InputFormat, ...]) -> str:
     return _format(given, formats).name
 
 
+def size_of(given: Input, formats: tuple[InputFormat, ...]) -> Size | None:
+    """How much an input says it holds, None if it does not. Raises as `format_of`."""
+    return _format(given, formats).size(given)
+
+
 def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
     for form in formats:
         if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever the folder is called

@@ -85,7 +85,7 @@ def _runs(kernels: WindowKernels, overview: Overview) -> _Fusable:
         return _Fusable(at, at, np.empty(0))
     stream, phase = kernels.stream[at], alike["phase"][kernels.code[at]]
     begins = (np.diff(at) > 1) | (stream[1:] != stream[:-1]) | (phase[1:] != phase[:-1])
-    run = np.cumsum(np.append(False, begins), dtype=np.int32)
+    run = np.cumsum(np.append(False, begins))
     elements = kernels.elements[kernels.code[at]]
     largest = np.zeros(int(run[-1]) + 1, np.int64)
     np.maximum.at(largest, run, elements)

@@ -1,0 +1,58 @@
+"""Memory that commands are expected to take, beside what they took: how far `pyprof.memory` is off.
+
+    python scripts/bench/foreseen.py FILE...
+
+FILE is a capture or net.parquet. Prints a line for each file and command: MiB expected, MiB measured (the peak of resident
+memory of its own process), their ratio. Exit code 1 where one is off by more than a quarter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from pyprof.loading.formats import CAPTURES, RECORDS, size_of
+from pyprof.memory import expected_bytes
+from pyprof.parse.sources.inputs import Input
+
+_COMMANDS = {
+    "parse": ["-o", "OUT.parquet"], "prof": ["--csv"], "summary": [], "gaps": [], "report": ["-o", "OUT.html"],
+    "trace": ["-o", "OUT.json"],
+}  # fmt: skip
+
+
+def measured(command: list[str]) -> int:
+    """Peak of resident memory of a process, in bytes."""
+    child = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", "pyprof", *command],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (1, 2)],
+    )
+    return os.wait4(child, 0)[2].ru_maxrss * 1024
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="+")
+    worst = 1.0
+    for file in parser.parse_args().file:
+        with Input(file) as given:
+            size = size_of(given, CAPTURES + RECORDS)
+        for name, more in _COMMANDS.items():
+            if size is None or (name == "parse" and size.records):
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                took = measured([name, file, *(word.replace("OUT", f"{folder}/out") for word in more)])
+            expected = expected_bytes(size, name, parquet=name == "parse")
+            worst = max(worst, expected / took, took / expected)
+            print(f"{Path(file).name:40} {name:8} {expected >> 20:6} {took >> 20:6} {expected / took:6.2f}", flush=True)
+    return int(worst > 1.25)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
