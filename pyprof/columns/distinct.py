@@ -93,8 +93,7 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
 
 def extent(values: Array) -> tuple[int, int]:
     """The least and the greatest of some whole numbers; 0 and -1 of none."""
-    own = values[:]
-    return (int(own.min()), int(own.max())) if len(own) else (0, -1)
+    return (int(values.min()), int(values.max())) if len(values) else (0, -1)
 
 
 def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -163,7 +162,7 @@ def _packed(column: Array) -> tuple[Ints, int]:
 def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
     rows = len(key)
     if size <= 4 * rows:  # a table of all values instead of sorting
-        narrow = np.dtype(np.int32 if rows < 1 << 31 else np.int64)
+        narrow = row_type(rows)
         where: Array = np.full(size, -1, narrow)
         where[key[::-1]] = np.arange(rows - 1, -1, -1, dtype=narrow)
         present = where >= 0
@@ -176,20 +175,12 @@ def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
     return first, inverse.ravel()
 
 
-def encoded(values: Ints) -> tuple[Ints, Array]:
-    """The distinct values in any order, and of each row the place of its own among them."""
-    if "pyarrow" not in sys.modules:
-        known, places = np.unique(values, return_inverse=True)
-        return known, places.ravel()
+def _hashed(key: Ints) -> tuple[Ints, Ints]:
+    """As `_first_and_inverse`, by Arrow's hash table."""
     from pyprof.columns.arrow import to_arrow, to_numpy
 
-    found = to_arrow(values).dictionary_encode()
-    return to_numpy(found.dictionary), to_numpy(found.indices)
-
-
-def _hashed(key: Ints) -> tuple[Ints, Ints]:
-    """As `_first_and_inverse`, by a table of hashes."""
-    values, codes = encoded(key)
+    found = to_arrow(key).dictionary_encode()
+    values, codes = to_numpy(found.dictionary), to_numpy(found.indices)
     first = np.empty(len(values), np.int64)
     first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)
     order = np.argsort(values)

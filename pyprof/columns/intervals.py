@@ -11,16 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.columns.distinct import extent, row_type
 from pyprof.columns.nesting import stable_order
-from pyprof.columns.types import Array
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
+from pyprof.columns.types import Array, Floats, Ints
 
 _FEW_ROWS = 1 << 10  # of which sums as whole numbers take no time
 _FEW_GROUPS = 1 << 16  # that rows are parted into before they are looked at
@@ -132,15 +126,14 @@ def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusiv
 
 def order_of(*keys: Array) -> Ints | None:
     """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
-    columns = [key[:] for key in keys]
-    if _ascend(columns):
+    if _ascend(keys):
         return None
-    least, most = extent(columns[0])
+    least, most = extent(keys[0])
     if most - least < _FEW_GROUPS:  # rows of each group often are in order: dividing them takes next to no time
-        order = stable_order(np.asarray(columns[0] - least))
-        if _ascend([column[order] for column in columns]):
+        order = stable_order(np.asarray(keys[0] - least))
+        if _ascend([key[order] for key in keys]):
             return order
-    return np.lexsort(columns[::-1])
+    return np.lexsort(keys[::-1])
 
 
 def _ascend(columns: Sequence[Ints]) -> bool:
@@ -167,7 +160,7 @@ def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints
     )
 
 
-def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
+def depth(start: Ints, end: Ints, edges: Ints) -> tuple[Floats, Ints]:
     """How many intervals are open in each bin between ascending edges: (mean over the bin's time, most at once)."""
     begins, ends = ascending_times(start), ascending_times(end)
 

@@ -89,14 +89,10 @@ class Entry:
 def entry_of(path: Path) -> Entry | None:
     """What may be kept of a file; None where its bytes alone do not say what it holds, or cannot be read."""
     try:
-        return None if _journalled(path) else Entry(path)
+        real = os.path.realpath(path)
+        return None if any(os.path.lexists(real + suffix) for suffix in _JOURNALS) else Entry(path)
     except OSError:
         return None  # whoever reads it says why
-
-
-def _journalled(path: Path) -> bool:
-    real = os.path.realpath(path)
-    return any(os.path.lexists(real + suffix) for suffix in _JOURNALS)
 
 
 def _facts(path: Path) -> tuple[int, ...]:

@@ -105,7 +105,13 @@ def parse_many(files: Sequence[File], out: File, load: Load, jobs: int, schedule
     task = partial(_parse_one, out=out, load=load)
     results = run_all(task, waiting, jobs) if scheduler is None else on_dask(task, waiting, scheduler)
     for file, result in results:
-        yield result if isinstance(result, Outcome) else Outcome(file, None, error=_reason(result))
+        if isinstance(result, Outcome):
+            yield result
+        elif isinstance(result, BrokenProcessPool):
+            yield Outcome(file, None, error="its process died, perhaps for want of memory: fewer --jobs, then again")
+        else:
+            kind = "" if isinstance(result, PyprofError) else f"{type(result).__name__}: "
+            yield Outcome(file, None, error=kind + " ".join(str(result).split()))
 
 
 def _is_current(known: File, file: File) -> bool:
@@ -114,13 +120,6 @@ def _is_current(known: File, file: File) -> bool:
     if recorded is None:
         return not isinstance(file, Path)
     return made is None or made >= recorded
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, BrokenProcessPool):
-        return "its process died, perhaps for want of memory: fewer --jobs, then again"
-    text = " ".join(str(error).split())
-    return text if isinstance(error, PyprofError) else f"{type(error).__name__}: {text}"
 
 
 def _key(file: File) -> str:

@@ -22,8 +22,6 @@ from pyprof.errors import ToolError, unusable
 if TYPE_CHECKING:
     from distributed import Client
 
-_NO_WORKER_S = 30
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Task = Callable[[Item], Result]
@@ -84,15 +82,11 @@ def _client(scheduler: str) -> Client:
         ) from error
 
 
-def _without_cluster(error: Exception, scheduler: str) -> ToolError:
-    """dask cancels every task when it loses its scheduler, and gives no reason."""
-    if isinstance(error, CancelledError):
-        return ToolError(f"the dask scheduler at {scheduler} is gone", "start it and run the same command again")
-    return ToolError(f"the dask scheduler at {scheduler} has no workers", f"dask worker {scheduler}")
-
-
 def _explained(result: Result | Exception, scheduler: str) -> Result | Exception:
-    return _without_cluster(result, scheduler) if isinstance(result, CancelledError) else result
+    """The result; a cancelled task becomes an error that gives the reason, which dask leaves out when its scheduler is lost."""
+    if not isinstance(result, CancelledError):
+        return result
+    return ToolError(f"the dask scheduler at {scheduler} is gone", "start it and run the same command again")
 
 
 def _tried(task: Task[Item, Result], item: Item) -> Result | Exception:
@@ -136,7 +130,11 @@ def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item
 
 def _interruptible(task: Task[Item, Result], item: Item) -> Result:
     """In a process of the pool: SIGTERM ends the task as an exception does, so that it leaves no partial file."""
-    before = signal.signal(signal.SIGTERM, _terminated)
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise ToolError("its process was terminated", "run the same command again")
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         return task(item)
     finally:
@@ -154,7 +152,3 @@ def _begin_process() -> None:
             os._exit(1)
 
         threading.Thread(target=wait, daemon=True).start()
-
-
-def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise ToolError("its process was terminated", "run the same command again")

@@ -62,9 +62,7 @@ def test_each_row_keeps_its_own_numbers(tmp_path: Path, different: list[str]) ->
 
 
 def test_a_column_that_is_added_needs_no_other_declaration(tmp_path: Path) -> None:
-    added = (
-        'from pyprof.parse.records.records import COLUMNS\nCOLUMNS["cluster_x"] = ("i4", "thread blocks of a cluster in x")\n'
-    )
+    added = 'from pyprof.model.records import COLUMNS\nCOLUMNS["cluster_x"] = ("i4", "thread blocks of a cluster in x")\n'
     script = f"{added}from tests.parse.records import test_every_column as t\nfrom pathlib import Path\n"
     script += f"for different in (['cluster_x'], list(COLUMNS)):\n    t.test_each_row_keeps_its_own_numbers(Path({str(tmp_path)!r}), different)\n"
     script += "assert list(t.OPTIONAL)[-1] == 'cluster_x' and not t.OPTIONAL['cluster_x'].shared\n"

@@ -66,7 +66,10 @@ class Derived:
         alternatives = [known(number) for number in record.get("altSeqId", ())]
         running = [number for name, number in zip(names, numbers, strict=True) if is_backward_name(name)]
         self.rows.append(_Row(row, numbers, alternatives, running, bool(calls or record.get("trace"))))
-        own = (self._own(calls) or dispatch[:1] or function)[:1]
+        # Of Python-level calls first a copy, then one with a formula, then the last.
+        copies = [call for call in calls[-1:] if self.rules.is_copy(call.name)]
+        with_formula = [call for call in calls if self.rules.known(call.name) and not self.rules.is_structural(call.name)]
+        own = (copies or with_formula or calls[-1:] or dispatch or function)[:1]
         inner = (dispatch or function)[:1]
         code = self._code(own[0]) if own else -1
         return {
@@ -75,12 +78,6 @@ class Derived:
             "own": code,
             "inner": self._code(inner[0]) if inner else -1,
         }
-
-    def _own(self, calls: list[OpCall]) -> list[OpCall]:
-        """Of Python-level calls those that may be the op, the likeliest first."""
-        copies = [call for call in calls[-1:] if self.rules.is_copy(call.name)]
-        with_formula = [call for call in calls if self.rules.known(call.name) and not self.rules.is_structural(call.name)]
-        return copies or with_formula or calls[-1:]
 
     def _code(self, call: OpCall) -> int:
         text = f"~{call.name}{call.args!r}{call.kwargs!r}" if call.described else f"{call.name}(...)"

@@ -171,8 +171,11 @@ class _LineReader:
         names, texts = _split(record.get("seqMarker", ()))
         numbers = [whole_number(number) for number in texts]
         seq = whole_number(record["seqId"][0]) if record.get("seqId") else -1
-        stack = self._stack(record, tuple(map(sound_text, names)), numbers, seq)
-        values = self._plain(record) | {"seq": seq, "stack": stack, "scope": self._scope(record, stack)}
+        scope = stack = self._stack(record, tuple(map(sound_text, names)), numbers, seq)
+        if "opLayer" in record:
+            own_scope = Stack(layer=_texts(record, "opLayer"), trace=_texts(record, "opTrace"))
+            scope = self.stacks.setdefault(own_scope, len(self.stacks))
+        values = self._plain(record) | {"seq": seq, "stack": stack, "scope": scope}
         if "kind" in record:
             ops = ("call", "own", "inner")
             values |= {key: self.call(sound_text(str(record[key]))) if key in record else -1 for key in ops}
@@ -197,8 +200,18 @@ class _LineReader:
         values["phase"] = _code(PHASES, line["phase"]) if "phase" in line else values["dir"]
         values["copykind"] = _COPY_CODE.get(line.get("copykind", ""), -1)
         values["by_time"] = whole_number(line.get("byTime", 0))
-        values["gpu"] = self._gpu(line["gpu"]) if "gpu" in line else -1
-        values["engine_step"] = self._engine_step(line["engineStep"]) if "engineStep" in line else -1
+        if "gpu" in line:
+            described = line["gpu"]
+            major, _, minor = str(described.get("cc", "")).partition(".")
+            cc = (whole_number(major), whole_number(minor)) if major and minor else None
+            sizes = (whole_number(described.get(k, -1)) for k in GPU_NUMBERS)
+            gpu = GpuInfo(sound_text(str(described.get("name", ""))), cc, *sizes)
+            values["gpu"] = self.gpus.setdefault(gpu, len(self.gpus))
+        if "engineStep" in line:
+            described = line["engineStep"]
+            pid, number, begin_ns, end_ns = (whole_number(described[key]) for key in ("pid", "number", "begin_ns", "end_ns"))
+            step = MarkedStep(pid, number, begin_ns, end_ns, _texts(described, "texts"))
+            values["engine_step"] = self.engine_steps.setdefault(step, len(self.engine_steps))
         return values
 
     def _stack(self, line: Line, names: tuple[str, ...], numbers: list[int], seq: int) -> int:
@@ -218,12 +231,6 @@ class _LineReader:
         )
         return self.stacks.setdefault(stack, len(self.stacks))
 
-    def _scope(self, line: Line, stack: int) -> int:
-        if "opLayer" not in line:
-            return stack
-        scope = Stack(layer=_texts(line, "opLayer"), trace=_texts(line, "opTrace"))
-        return self.stacks.setdefault(scope, len(self.stacks))
-
     def call(self, text: str) -> int:
         return self.call_code[text] if text in self.call_code else self.add_call(text, parse_call_text(text))
 
@@ -232,18 +239,6 @@ class _LineReader:
             self.call_code[text] = len(self.out.calls)
             self.out.calls.append(call)
         return self.call_code[text]
-
-    def _gpu(self, described: Line) -> int:
-        major, _, minor = str(described.get("cc", "")).partition(".")
-        cc = (whole_number(major), whole_number(minor)) if major and minor else None
-        numbers = (whole_number(described.get(k, -1)) for k in GPU_NUMBERS)
-        gpu = GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers)
-        return self.gpus.setdefault(gpu, len(self.gpus))
-
-    def _engine_step(self, described: Line) -> int:
-        pid, number, begin_ns, end_ns = (whole_number(described[key]) for key in ("pid", "number", "begin_ns", "end_ns"))
-        step = MarkedStep(pid, number, begin_ns, end_ns, _texts(described, "texts"))
-        return self.engine_steps.setdefault(step, len(self.engine_steps))
 
     def records(self) -> Records:
         """Everything that was added."""

@@ -13,10 +13,9 @@ from itertools import groupby, pairwise, repeat
 from typing import Any, NamedTuple
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
-from pyprof.columns.types import Array
 from pyprof.hardware.names import short_name
 from pyprof.model.calltext import call_text
-from pyprof.model.records import COLUMNS, GPU_NUMBERS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
+from pyprof.model.records import COLUMNS, GPU_NUMBERS, KEYS, PHASES, POOLED, Records
 from pyprof.model.trace import COPY_KINDS, ActivityKind
 from pyprof.parse.records.netdict.original import Sequences, json_text
 
@@ -32,22 +31,36 @@ class _Pieces:
         names = {code: records.strings[code] for code in distinct_values(records["name"]).tolist()}
         self.begin = {code: f'{{"kShortName": {json_text(short_name(name))}, "kDuration": ' for code, name in names.items()}
         self.name = {code: json_text(name) for code, name in names.items()}
-        self.stacks = [_stack(stack) for stack in records.stacks]
+        self.stacks: list[Members] = [
+            {
+                **{key: json_text(getattr(stack, name)) for key, name in _OF_STACK.items()},
+                "ranges": json_text(stack.ranges) if stack.ranges else None,
+                "open": 1 if stack.open else None,
+            }
+            for stack in records.stacks
+        ]
         self.head = [_members({key: stack[key] for key in _OF_STACK}) + ", " for stack in self.stacks]
         self.calls = [*(json_text(call_text(call)) for call in records.calls), None]
-        self.gpus = [*(json_text(_described(gpu)) for gpu in records.gpus), None]
+        self.gpus: list[str | None] = []
+        for gpu in records.gpus:
+            cc = {} if gpu.cc is None else {"cc": "{}.{}".format(*gpu.cc)}
+            numbers = {key: getattr(gpu, key) for key in GPU_NUMBERS if getattr(gpu, key) > 0}
+            self.gpus.append(json_text({"name": gpu.name, **cc, **numbers}))
+        self.gpus.append(None)
         self.engine_steps = [*(json_text(asdict(step)) for step in records.engine_steps), None]
 
     def where(self, rows: slice) -> list[str]:
         """From tid to phase."""
-        return self._each(rows, ("tid", "device", "stream", "name", "kind", "phase", *_GRID, *_BLOCK), self._where)
 
-    def _where(self, values: list[int]) -> str:
-        tid, device, stream, name, kind, phase, *sizes = values
-        known = {key: value if value >= 0 else '"na"' for key, value in (("tid", tid), ("device", device), ("stream", stream))}
-        shapes = {"grid": sizes[:3] if sizes[0] >= 0 else [], "block": sizes[3:] if sizes[3] >= 0 else []}
-        codes = {"kind": f'"{ActivityKind.NAMES[kind]}"', "phase": f'"{(*PHASES, "na")[phase]}"'}
-        return _members({**known, **shapes, "kLongName": self.name[name], **codes})
+        def piece(values: list[int]) -> str:
+            tid, device, stream, name, kind, phase, *sizes = values
+            places = {"tid": tid, "device": device, "stream": stream}
+            known = {key: value if value >= 0 else '"na"' for key, value in places.items()}
+            shapes = {"grid": sizes[:3] if sizes[0] >= 0 else [], "block": sizes[3:] if sizes[3] >= 0 else []}
+            codes = {"kind": f'"{ActivityKind.NAMES[kind]}"', "phase": f'"{(*PHASES, "na")[phase]}"'}
+            return _members({**known, **shapes, "kLongName": self.name[name], **codes})
+
+        return self._each(rows, ("tid", "device", "stream", "name", "kind", "phase", *_GRID, *_BLOCK), piece)
 
     def numbers(self, rows: slice, keys: Sequence[str]) -> list[str]:
         """Integers that are the same for many records; those left out that are not known."""
@@ -88,16 +101,6 @@ class _Pieces:
 def _members(values: Members) -> str:
     """Keys and values, which are JSON or whole numbers, as they stand within a line; None is left out."""
     return "".join([f', "{key}": {value}' for key, value in values.items() if value is not None])
-
-
-def _stack(stack: Stack) -> Members:
-    texts = {key: json_text(getattr(stack, name)) for key, name in _OF_STACK.items()}
-    return {**texts, "ranges": json_text(stack.ranges) if stack.ranges else None, "open": 1 if stack.open else None}
-
-
-def _described(gpu: GpuInfo) -> Members:
-    numbers = {key: getattr(gpu, key) for key in GPU_NUMBERS if getattr(gpu, key) > 0}
-    return {"name": gpu.name, **({} if gpu.cc is None else {"cc": "{}.{}".format(*gpu.cc)}), **numbers}
 
 
 _OF_STACK = {"layer": "layer", "trace": "trace", "reprMarkers": "reprs", "marker": "marker"}
@@ -192,12 +195,11 @@ def _some_lines(records: Records, rows: slice, pieces: _Pieces, sequences: Seque
     for shared, keys in groupby(OPTIONAL, lambda key: OPTIONAL[key].shared):
         if shared:
             parts.append(pieces.numbers(rows, list(keys)))
-        else:
-            parts += [_each_own(key, records[OPTIONAL[key].column][rows]) for key in keys]
+            continue
+        for key in keys:
+            values = records[OPTIONAL[key].column][rows]
+            if (values < 0).all():
+                parts.append(repeat("", len(values)))
+            else:
+                parts.append([f', "{key}": {value}' if value >= 0 else "" for value in values.tolist()])
     yield from map("".join, zip(*parts, pieces.ops(rows), strict=True))
-
-
-def _each_own(key: str, values: Array) -> Iterable[str]:
-    if (values < 0).all():
-        return repeat("", len(values))
-    return (f', "{key}": {value}' if value >= 0 else "" for value in values.tolist())

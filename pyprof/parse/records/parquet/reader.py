@@ -220,17 +220,15 @@ class _Stored(Records):
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         selected = _Stored(self._file, positions if self._rows is None else self._rows[positions])
         selected.columns.update({name: values[positions] for name, values in self.columns.items()})
-        return selected._with_calls(vars(self).get("calls"))
+        if "calls" in vars(self):
+            selected.calls = self.calls
+        return selected
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         changed = _Stored(self._file, self._rows)
         changed.columns.update(self.columns | columns)
-        return changed._with_calls(calls)
-
-    def _with_calls(self, calls: list[OpCall] | None) -> Records:
-        if calls is not None:
-            self.calls = calls
-        return self
+        changed.calls = calls
+        return changed
 
 
 def _first_line(error: Exception) -> str:
