@@ -1,6 +1,6 @@
-"""A file -> what people hold in Python: its records, tables, ops, summary and comparisons.
+"""The Python interface: a file -> its records, tables, ops, summary and comparisons.
 
-Importing pyprof costs nothing: functions and methods import what they need. Errors are those of the command line.
+Importing pyprof is cheap: functions and methods import what they need. Errors are those of the command line.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Loaded(Rows):
         return frame.rename(columns={"top_op": "top_level_op", "bottom_op": "bottom_level_op"})
 
     def summary(self, gpu: str | None = None) -> Summary:
-        """As `pyprof.summary`, of this file."""
+        """The summary of this file, as `pyprof.summary` gives it."""
         from pyprof.report.summary.make import summarise
 
         return self._summary if gpu is None else summarise(self._seen(gpu), self.file)
@@ -166,11 +166,11 @@ class Loaded(Rows):
 
     @cached_property
     def overview(self) -> Overview:
-        """Window, steps, division of the time and causes of idle time: what every report is made from."""
+        """Window, steps, time by kind of work and causes of idle time, from which all reports are made."""
         return self._seen(None)
 
     def _seen(self, gpu: str | None) -> Overview:
-        """The overview of the whole file. gpu: compare with this device's peaks."""
+        """The overview of the whole file, compared with the peaks of a device (gpu)."""
         from pyprof.hardware import gpus
         from pyprof.prof.frame import Frame
         from pyprof.report.time.overview import Overview

@@ -1,7 +1,7 @@
-"""How much memory a command will take, and how much there is: refuse at once rather than fail after minutes.
+"""Size of a capture -> expected memory of a command: refuse at once rather than fail after minutes.
 
-The estimate comes from what a file says of its own size (rows of its tables, its footer, its unpacked bytes), times what a row
-was measured to take (`scripts/bench/foreseen.py`). `--max-memory` lowers what there is and is a limit of the system as well.
+The estimate is the number of rows or bytes in the file, times bytes per row measured by `scripts/bench/foreseen.py`.
+`--max-memory` replaces the machine's memory in this check and also sets a limit of the operating system.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _given: ContextVar[int | None] = ContextVar("--max-memory, in bytes", default=No
 
 
 class Size(NamedTuple):
-    """How much there is in a capture: GPU activities, API calls, ranges, bytes of JSON; of stored records their number."""
+    """Counts of a capture: GPU activities, API calls, ranges, bytes of JSON; or the number of stored records."""
 
     activities: int = 0
     launches: int = 0
@@ -51,9 +51,9 @@ _RECORD_BYTES = {"prof": 200, "summary": 400, "gaps": 380, "report": 450, "diff"
 
 
 def bytes_of(text: str, option: str = "--max-memory") -> int:
-    """A size as people write it: 500M, 4G, 4GiB, in powers of 1024. Raises UsageError for others and for less than 64M.
+    """Bytes of a size such as 500M, 4G or 4GiB (powers of 1024). Raises UsageError if malformed or below 64M.
 
-    option: the name that the error gives it.
+    option: the option's name in the error.
     """
     found = re.fullmatch(r"(\d{1,15})([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     size = int(found[1]) * _UNITS[found[2].upper()] if found else 0
@@ -63,9 +63,9 @@ def bytes_of(text: str, option: str = "--max-memory") -> int:
 
 
 def limit(text: str) -> None:
-    """Let this process allocate no more than `--max-memory`: the system's limit on heap, arrays and stacks of threads.
+    """Limit this process to `--max-memory`, by the system's limit on data (RLIMIT_DATA).
 
-    Raises UsageError for what is no size, ToolError where the system has no such limit.
+    Raises UsageError if the text is not a size, ToolError if the system has no such limit.
     """
     size = bytes_of(text)
     _given.set(size)
@@ -89,7 +89,7 @@ def read_by(name: str, *, part: bool, parquet: bool) -> Iterator[None]:
 
 
 def machine_bytes() -> int | None:
-    """Memory of this machine, or of the container around this process where that has less; None where neither is known."""
+    """Memory of this machine, or of the container if that is less; None if unknown."""
     found = []
     with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -109,9 +109,9 @@ def expected_bytes(size: Size, command: str, *, parquet: bool = False) -> int:
 
 
 def foresee(name: str, size: Size | None) -> None:
-    """Raise InputError where the current command would take more memory on this file than there is.
+    """Raise InputError if the current command would need more memory for this file than is available.
 
-    size: None where the file does not say it; then the command runs, as it does for a part of stored records.
+    size: None if unknown. Then, and for a part of stored records, nothing is checked.
     """
     reader, most = _reader.get(), _given.get() or machine_bytes()
     if size is None or not reader.name or most is None or (reader.part and size.records):

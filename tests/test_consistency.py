@@ -25,7 +25,7 @@ ORDER = [
     {"hardware", "tables", "memory", "help"},
     {"parse/sources", "nvtx"},
     {"parse/attribution"},
-    {"parse/records"},
+    {"parse/records", "parse"},
     {"prof"},
     {"report/time", "loading"},
     {"report/ranks"},

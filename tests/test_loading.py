@@ -1,4 +1,4 @@
-"""The one door: what a name may be, how often it is opened, and what is imported for it."""
+"""Loading by name: kinds of inputs, how often each is opened, and which modules are imported."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_trace_is_known_by_its_devices_where_the_events_come_late(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["net.dict", "net.jsonl", "net.nsys-rep", "net.ncu-rep", "net.sqlite", "net.json"])
 @pytest.mark.parametrize("command", ["prof", "counters", "timers"])
-def test_a_folder_is_none_of_the_files_whose_name_it_has(
+def test_a_folder_with_a_files_suffix_is_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
 ) -> None:
     (tmp_path / name).mkdir()
@@ -151,7 +151,7 @@ def test_a_folder_is_none_of_the_files_whose_name_it_has(
 
 @pytest.mark.parametrize("command", ["prof", "counters", "timers", "scrub"])
 @pytest.mark.parametrize("endless", ["/dev/zero", "/proc/self/pagemap"])
-def test_what_has_no_end_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, endless: str) -> None:
+def test_endless_devices_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, endless: str) -> None:
     link = tmp_path / "net.dict"
     link.symlink_to(endless)
     assert main([command, str(link), *(["-o", str(tmp_path / "out.dict")] if command == "scrub" else [])]) == 1

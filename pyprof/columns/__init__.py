@@ -1,1 +1,1 @@
-"""Building blocks over numpy arrays that know nothing of captures: distinct rows, growing columns, intervals."""
+"""Plain numpy algorithms that know nothing of captures: distinct rows, growing columns, joins, intervals, nesting."""

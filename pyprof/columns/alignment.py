@@ -1,8 +1,8 @@
-"""Two sequences of codes -> which element of the second each one of the first is, in order and each used at most once.
+"""Two sequences of codes -> their longest alignment: pairs of equal elements, in order, each element used at most once.
 
-It is the greedy algorithm of Myers ("An O(ND) Difference Algorithm and Its Variations", 1986): of all alignments in order one
-with the most pairs, and with it what the others with as many pair. Its runs of equal elements are found by hashes of all
-beginnings, so that a step takes all diagonals together. What the codes mean is not known here.
+The greedy algorithm of Myers ("An O(ND) Difference Algorithm and Its Variations", 1986). It gives one alignment with the most
+pairs, and the pairs of all other alignments as long. Runs of equal elements are found by prefix hashes, so that a step handles
+all diagonals at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pyprof.columns.types import Bools, Integers, Ints
 _MOST_DIFFERENCES = 2000
 _MOST_PAIRS = 1 << 25
 _Hashes = npt.NDArray[np.uint64]
-_Steps = list[tuple[Bools, Ints, Ints]]  # of each distance: whether it went down, where it began and ended equal runs
+_Steps = list[tuple[Bools, Ints, Ints]]  # per distance: went down?, begin and end of its runs of equals
 
 
 class Alignment(NamedTuple):
-    """One of the alignments with the most pairs, and all of them together.
+    """One of the longest alignments, and the union of all of them.
 
-    own: for each element of the first the index of its own in the second, -1 none; first, second: the elements of each pair
-    that is in some of the alignments; loose: whether some of them leaves an element of the first without one.
+    own: for each element of the first sequence the index of its partner in the second, -1 none; first, second: indices of every
+    pair in any longest alignment; loose: whether some longest alignment leaves an element of the first without a partner.
     """
 
     own: Ints
@@ -34,7 +34,7 @@ class Alignment(NamedTuple):
 
 
 def aligned(first: Integers, second: Integers, most: int = _MOST_DIFFERENCES) -> Alignment | None:
-    """The alignments with the most pairs; None where more than `most` elements of both together have no counterpart."""
+    """The longest alignments; None if more than `most` elements of both sequences together have no partner."""
     n, m = len(first), len(second)
     if not n or not m:
         none = np.empty(0, np.int64)
@@ -46,16 +46,16 @@ def aligned(first: Integers, second: Integers, most: int = _MOST_DIFFERENCES) ->
         return Alignment(np.arange(n), np.arange(n), np.arange(n), np.zeros(n, np.bool_))
     index = _back(steps, n, m)
     pair = np.flatnonzero(index >= 0)
-    index[pair[first[pair] != second[index[pair]]]] = -1  # of the hashes of two different runs that are equal by chance
+    index[pair[first[pair] != second[index[pair]]]] = -1  # a collision of hashes
     backward = _steps(first[::-1], second[::-1], most)
     return None if backward is None or len(backward) != len(steps) else _all(steps, backward, first, second, index)
 
 
 def _steps(first: Integers, second: Integers, most: int) -> _Steps | None:
-    """How far each diagonal x - y came with each number of differences, until the end of both."""
+    """Furthest x on each diagonal x - y for 0, 1, 2, ... differences, until both sequences end; None beyond `most`."""
     n, m = len(first), len(second)
     run = _Runs(first, second)
-    far = np.full(2 * min(most, n + m) + 3, -1, np.int64)  # of each diagonal how far x came; the middle is diagonal 0
+    far = np.full(2 * min(most, n + m) + 3, -1, np.int64)  # furthest x of each diagonal; the middle is diagonal 0
     zero, steps = len(far) // 2, _Steps()
     far[zero + 1] = 0
     for distance in range(min(most, n + m) + 1):
@@ -73,8 +73,8 @@ def _steps(first: Integers, second: Integers, most: int) -> _Steps | None:
 
 
 def _all(forward: _Steps, backward: _Steps, first: Integers, second: Integers, index: Ints) -> Alignment | None:
-    """A place is on a best way where the differences before it and those after it are together as few as there can be. On a
-    diagonal the places up to the furthest one are those reached with as many differences or fewer."""
+    """The union of all shortest paths. A point is on one if the fewest differences before it plus the fewest after it equal the
+    total. Points of a diagonal up to the furthest x are reached with that many differences or fewer."""
     n, m, last = len(first), len(second), len(forward) - 1
     parts, loose = list[Ints](), np.zeros(n + 2, np.int64)
     for distance in range(last + 1):
@@ -82,7 +82,7 @@ def _all(forward: _Steps, backward: _Steps, first: Integers, second: Integers, i
         least, until = np.maximum(k, 0), np.minimum(np.minimum(forward[distance][2], n), m + k)
         begin = np.maximum(_from(backward, last - distance, k, n, m), least)
         parts.append(np.stack([begin, until, k])[:, begin < until])
-        if distance < last:  # one more of the first is passed over: on to the next diagonal
+        if distance < last:  # skip an element of the first: on to the next diagonal
             begin = np.maximum(_from(backward, last - distance - 1, k + 1, n, m) - 1, least)
             until = np.minimum(until, n - 1)
             there = begin <= until
@@ -99,7 +99,7 @@ def _all(forward: _Steps, backward: _Steps, first: Integers, second: Integers, i
 
 
 def _from(backward: _Steps, distance: int, k: Ints, n: int, m: int) -> Ints:
-    """The least x on each diagonal from where the end is at most so many differences away; n + 1 none."""
+    """Least x on each diagonal k from which at most `distance` differences lead to the end; n + 1 none."""
     other = n - m - k
     known = np.abs(other) <= distance
     far = backward[distance][2][np.where(known, (other + distance) // 2, 0)]
@@ -107,7 +107,7 @@ def _from(backward: _Steps, distance: int, k: Ints, n: int, m: int) -> Ints:
 
 
 def _back(steps: _Steps, n: int, m: int) -> Ints:
-    """The pairs on the way that ended at (n, m)."""
+    """Trace back the path that ended at (n, m): partner of each element of the first, -1 none."""
     result, k = np.full(n, -1, np.int64), n - m
     for distance in range(len(steps) - 1, -1, -1):
         down, begin, end = steps[distance]
@@ -119,7 +119,7 @@ def _back(steps: _Steps, n: int, m: int) -> Ints:
 
 
 class _Runs:
-    """How long two sequences are equal from given places on, by hashes of 64 bits."""
+    """Lengths of equal runs of two sequences, by 64-bit prefix hashes and bisection."""
 
     def __init__(self, first: Integers, second: Integers) -> None:
         self.first, self.second = first, second
@@ -133,7 +133,7 @@ class _Runs:
         return np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed * self.powers[: len(mixed)], dtype=np.uint64)])
 
     def lengths(self, x: Ints, y: Ints) -> Ints:
-        """The length of the run from each x in the first and y in the second."""
+        """How many elements from first[x] and second[y] on are equal, for each x and y."""
         longest = np.minimum(len(self.first) - x, len(self.second) - y)
         low, high = np.zeros(len(x), np.int64), longest.copy()  # equal up to low; not known up to high
         while (open_ := low < high).any():

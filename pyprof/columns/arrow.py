@@ -1,8 +1,7 @@
-"""numpy arrays and texts -> Arrow arrays, and back, over their buffers.
+"""numpy arrays and texts <-> Arrow arrays, by their buffers.
 
-`pyarrow.array`, `Array.to_numpy` and every Python scalar given to a function of Arrow's import pandas where that is installed,
-which takes a quarter of a second and is not needed for what stands in buffers already. What the arrays mean is not known here.
-Imported only where pyarrow is there.
+`pyarrow.array`, `Array.to_numpy` and Python scalars passed to Arrow's functions import pandas if it is installed: a quarter of
+a second that buffers save. Import this module only if pyarrow is installed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _MOST_BYTES = 2**31 - 1
 
 
 def to_arrow(values: npt.NDArray[Any], unknown: npt.NDArray[np.bool_] | None = None) -> Any:
-    """Numbers or truth values, null where `unknown` says so. The numbers are not copied and must not be changed afterwards."""
+    """An Arrow array of numbers or bools, null where `unknown`. Numbers are not copied: do not change them afterwards."""
     validity, nulls = None, 0
     if unknown is not None and (nulls := int(np.count_nonzero(unknown))):
         validity = _bits(~unknown)
@@ -29,9 +28,9 @@ def to_arrow(values: npt.NDArray[Any], unknown: npt.NDArray[np.bool_] | None = N
 
 
 def to_arrow_texts(texts: Sequence[str | None]) -> Any:
-    """Texts, null where None.
+    """An Arrow array of texts; None becomes null.
 
-    Raises UnicodeEncodeError for a text that is no Unicode, ArrowException where they take 2 GiB or more.
+    Raises UnicodeEncodeError for lone surrogates, ArrowException for 2 GiB or more of text.
     """
     known = ["" if text is None else text for text in texts] if None in texts else texts
     joined = "".join(known)  # type: ignore[arg-type]
@@ -47,9 +46,9 @@ def to_arrow_texts(texts: Sequence[str | None]) -> Any:
 
 
 def to_numpy(array: Any, missing: int | float | bool | None = None) -> npt.NDArray[Any]:
-    """An Arrow array of numbers or truth values, `missing` where null; a view of Arrow's memory where it can be one.
+    """An Arrow array of numbers or bools as numpy, `missing` in place of null; a view of Arrow's memory if possible.
 
-    Raises ValueError for a null without a substitute.
+    Raises ValueError for nulls if `missing` is None.
     """
     validity, data = array.buffers()
     begin, end = array.offset, array.offset + len(array)

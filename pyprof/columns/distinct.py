@@ -1,7 +1,7 @@
-"""Columns of numbers: their distinct rows, and a column that grows piece by piece.
+"""Columns of numbers -> their distinct rows, repeated values and largest values; a column that grows by pieces.
 
-`distinct_rows` gives what np.unique(axis=1) gives, faster: where the ranges of the columns allow it they are packed into one
-number, which sorts as the rows do. What the numbers mean is not known here.
+`distinct_rows` gives the result of np.unique(axis=1), faster: the columns are packed into one integer if their ranges allow,
+which sorts as the rows do.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyprof.columns.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
 _HASHED_ROWS = 1 << 14
-_MOST_LOOKED_UP = 1 << 20  # numbers in a table
+_MOST_LOOKED_UP = 1 << 20  # entries of a lookup table
 
 
 class Distinct(NamedTuple):
-    """columns: the distinct rows, ascending, one row of the array a column; first: where each stands first; inverse: for each
-    row the number of its distinct one."""
+    """columns: the distinct rows, ascending, shape (columns, distinct rows); first: index of each one's first occurrence;
+    inverse: for each row the index of its distinct row."""
 
     columns: Ints
     first: Ints
@@ -31,22 +31,22 @@ class Distinct(NamedTuple):
 
 
 def row_type(rows: int) -> type[np.signedinteger[Any]]:
-    """The narrowest type for numbers of so many rows."""
+    """The narrowest dtype for row numbers of so many rows."""
     return np.int32 if rows < 1 << 31 else np.int64
 
 
 def is_constant(values: Array) -> bool:
-    """Whether there are rows, all with one value."""
+    """Whether all values are equal; False without values."""
     return len(values) > 0 and bool(values[0] == values[-1]) and bool((values == values[0]).all())
 
 
 def distinct_values(values: Array) -> Array:
-    """The distinct values, ascending. Without counts np.unique imports numpy.ma, a tenth of the start of a command."""
+    """The distinct values, ascending. np.unique without counts imports numpy.ma, a tenth of a command's start."""
     return np.unique(values, return_counts=True)[0]
 
 
 def among(values: npt.NDArray[Any], wanted: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Whether each value is a wanted one. Where np.isin sorts, it imports numpy.ma."""
+    """np.isin(values, wanted), which would import numpy.ma when it sorts."""
     known = distinct_values(np.asarray(wanted))
     if not len(known):
         return np.zeros(len(values), np.bool_)
@@ -59,7 +59,7 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
     if not len(columns[0]):
         return Distinct(np.empty((len(columns), 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
     rows = len(columns[0])
-    if all(column.strides == (0,) for column in columns):  # of one value for all rows
+    if all(column.strides == (0,) for column in columns):  # one value, broadcast
         first = np.zeros(1, np.int64)
         return Distinct(
             np.stack([column[first] for column in columns]).astype(np.int64), first, np.broadcast_to(np.int64(0), rows)
@@ -67,7 +67,7 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
     key, size = _packed(columns[0])
     for column in columns[1:]:
         values, width = _packed(column)
-        if size * width >= 1 << 62:  # too wide together: numbers of the distinct ones so far take no more than rows
+        if size * width >= 1 << 62:  # too wide: replace the key by the rank of its distinct values
             _, inverse = np.unique(key, return_inverse=True)
             key, size = inverse.ravel(), len(key)
             if size * width >= 1 << 62:
@@ -81,7 +81,7 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
 
 
 def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
-    """The distinct numbers from 0 to size - 1, ascending without -1, and for each the index of its own, -1 for -1."""
+    """Distinct indices below `size`, ascending, without -1; and for each index its position among them, -1 for -1."""
     there = np.zeros(size + 1, np.bool_)
     there[places] = True
     there[-1] = False
@@ -92,26 +92,25 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
 
 
 def extent(values: Array) -> tuple[int, int]:
-    """The least and the greatest of some whole numbers; 0 and -1 of none."""
-    own = values[:]
-    return (int(own.min()), int(own.max())) if len(own) else (0, -1)
+    """(minimum, maximum) of integers; (0, -1) if there are none."""
+    return (int(values.min()), int(values.max())) if len(values) else (0, -1)
 
 
 def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The values that stand there more than once, ascending."""
+    """The values that occur more than once, ascending."""
     rows = len(values)
     low, high = extent(values)
     if high - low >= 4 * rows:
         found = np.sort(values)
         return distinct_values(found[1:][found[1:] == found[:-1]])
-    last = np.empty(high - low + 1, row_type(rows))  # the last row of each value, which others of the same value are not
+    last = np.empty(high - low + 1, row_type(rows))  # last row of each value: other rows of that value differ from it
     numbers = np.arange(rows, dtype=last.dtype)
     last[values - low] = numbers
     return distinct_values(values[last[values - low] != numbers])
 
 
 def is_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Whether each value stands there for the first time."""
+    """Whether each row is the first with its value."""
     rows = len(values)
     low, high = extent(values)
     result = np.zeros(rows, np.bool_)
@@ -119,14 +118,13 @@ def is_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         result[np.unique(values, return_index=True)[1]] = True
         return result
     place, numbers = np.empty(high - low + 1, row_type(rows)), values.astype(np.int64) - low
-    place[numbers[::-1]] = np.arange(rows - 1, -1, -1)  # the last written of equals is their first
+    place[numbers[::-1]] = np.arange(rows - 1, -1, -1)  # of equal values the first row is written last
     result[place[numbers]] = True
     return result
 
 
 def largest(values: npt.NDArray[Any], count: int, *ties: npt.NDArray[Any]) -> Ints:
-    """The rows of the largest values, the largest first, equal ones in the order of `ties`, else as they stand; at most so
-    many."""
+    """Rows of the `count` largest values, largest first; equal values in ascending order of `ties`, then of rows."""
     found, own = np.arange(len(values)), values.astype(np.int64)
     if len(found) > count > 0:
         enough = own >= np.partition(own, len(own) - count)[len(own) - count]
@@ -135,24 +133,24 @@ def largest(values: npt.NDArray[Any], count: int, *ties: npt.NDArray[Any]) -> In
 
 
 def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Whether each value stands there more than once."""
+    """Whether each row's value occurs more than once."""
     return one_of(repeated(values), len(values))(values)
 
 
 def one_of(wanted: npt.NDArray[Any], rows: int) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
-    """Whether each value is a wanted one, asked for so many rows in all: by a table where that is not much longer."""
+    """A function like np.isin(values, wanted), by a lookup table if that pays off for so many rows in all."""
     if not len(wanted):
         return lambda values: np.zeros(len(values), np.bool_)
     low, high = int(wanted.min()), int(wanted.max())
     if high - low >= 4 * rows:
         return lambda values: among(values, wanted)
-    marks = np.zeros(high - low + 3, np.bool_)  # with a place for what is less and for what is more
+    marks = np.zeros(high - low + 3, np.bool_)  # with one entry below and one above
     marks[wanted - low + 1] = True
     return lambda values: np.asarray(marks.take(np.clip(values - low + 1, 0, high - low + 2)))
 
 
 def _packed(column: Array) -> tuple[Ints, int]:
-    """A copy of the column from 0 on, and how many values it could have."""
+    """A copy of the column shifted to begin at 0, and the size of its range."""
     low, high = int(column.min()), int(column.max())
     if high - low >= 1 << 62:
         _, inverse = np.unique(column, return_inverse=True)
@@ -162,8 +160,8 @@ def _packed(column: Array) -> tuple[Ints, int]:
 
 def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
     rows = len(key)
-    if size <= 4 * rows:  # a table of all values instead of sorting
-        narrow = np.dtype(np.int32 if rows < 1 << 31 else np.int64)
+    if size <= 4 * rows:  # a table of all values is faster than sorting
+        narrow = row_type(rows)
         where: Array = np.full(size, -1, narrow)
         where[key[::-1]] = np.arange(rows - 1, -1, -1, dtype=narrow)
         present = where >= 0
@@ -171,25 +169,17 @@ def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
         number -= 1
         return where[present].astype(np.int64), number[key].astype(np.int64)
     if rows >= _HASHED_ROWS and "pyarrow" in sys.modules and len(distinct_values(key[:: max(rows // 1024, 1)])) < 512:
-        return _hashed(key)  # several times as fast as sorting where many are equal
+        return _hashed(key)  # several times as fast as sorting if many are equal
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     return first, inverse.ravel()
 
 
-def encoded(values: Ints) -> tuple[Ints, Array]:
-    """The distinct values in any order, and of each row the place of its own among them."""
-    if "pyarrow" not in sys.modules:
-        known, places = np.unique(values, return_inverse=True)
-        return known, places.ravel()
+def _hashed(key: Ints) -> tuple[Ints, Ints]:
+    """As `_first_and_inverse`, by Arrow's hash table."""
     from pyprof.columns.arrow import to_arrow, to_numpy
 
-    found = to_arrow(values).dictionary_encode()
-    return to_numpy(found.dictionary), to_numpy(found.indices)
-
-
-def _hashed(key: Ints) -> tuple[Ints, Ints]:
-    """As `_first_and_inverse`, by a table of hashes."""
-    values, codes = encoded(key)
+    found = to_arrow(key).dictionary_encode()
+    values, codes = to_numpy(found.dictionary), to_numpy(found.indices)
     first = np.empty(len(values), np.int64)
     first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)
     order = np.argsort(values)
@@ -206,7 +196,7 @@ def map_distinct(values: Array, function: Callable[[int], int]) -> Array:
     mapped = narrowest(np.fromiter(map(function, known.tolist()), np.int64, len(known)))
     heads = _heads(values)
     found, low, width = values[heads], int(known[0]), int(known[-1]) - int(known[0]) + 1
-    if width <= min(len(values), _MOST_LOOKED_UP):  # numbers that lie so close are places in a table
+    if width <= min(len(values), _MOST_LOOKED_UP):  # dense values index a table
         table = np.zeros(width, mapped.dtype)
         table[known.astype(np.int64) - low] = mapped
         found = table.take(found.astype(np.int64) - low)
@@ -216,12 +206,12 @@ def map_distinct(values: Array, function: Callable[[int], int]) -> Array:
 
 
 def _heads(values: Ints) -> Ints:
-    """Where runs of one value begin: threads and processes stay the same for many rows, so that these are far fewer."""
+    """First row of each run of equal values; columns of threads and processes have few."""
     return np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
 
 
 def _some_of_all(values: Ints) -> Ints:
-    """The distinct values, ascending; sorted only where they are far apart and a sample lacks some."""
+    """The distinct values, ascending. Sorts all only if their range is large and a sample misses some of them."""
     values = values[_heads(values)]
     least, most = int(values.min()), int(values.max())
     if most - least < 4 * len(values) + 1024:
@@ -237,7 +227,7 @@ def _some_of_all(values: Ints) -> Ints:
 
 
 def narrowest(values: Array) -> Array:
-    """A copy in 32 bits where all numbers fit, else the same array."""
+    """An int32 copy if all numbers fit, else the array itself."""
     limits = np.iinfo(np.int32)
     if not len(values) or (values.min() >= limits.min and values.max() <= limits.max):
         return values.astype(np.int32)
@@ -245,10 +235,10 @@ def narrowest(values: Array) -> Array:
 
 
 class Growing:
-    """One column that pieces are put to; as wide as the widest of them. It grows where it stands: pieces kept until they are
-    joined would leave holes that no long column fits into.
+    """A column that grows by pieces, with the widest of their dtypes. It is resized in place: a list of pieces to concatenate
+    later would fragment memory.
 
-    rows: about how many there will be; memory that is not written to takes none.
+    rows: expected length; memory that is never written costs nothing.
     """
 
     def __init__(self, dtype: Any, rows: int = 0) -> None:
@@ -256,7 +246,7 @@ class Growing:
         self._values: Array = np.empty(max(rows, _FIRST_ROWS), dtype)
 
     def append(self, piece: Array) -> None:
-        """Put numbers to the end."""
+        """Append numbers."""
         if piece.dtype.itemsize > self._values.dtype.itemsize:
             self._values = self._values.astype(piece.dtype)
         rows = self._rows + len(piece)
@@ -266,7 +256,7 @@ class Growing:
         self._rows = rows
 
     def whole(self) -> Array:
-        """All numbers; nothing can be put to them after that."""
+        """The whole column; ends the growing."""
         values, self._values = self._values, np.empty(0, self._values.dtype)
         values.resize(self._rows, refcheck=False)
         return values

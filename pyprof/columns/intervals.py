@@ -1,7 +1,7 @@
-"""Intervals of time in groups -> their unions, the gaps between them, what of a time they cover; figures of groups. No loops.
+"""Intervals of time in groups -> unions, covered time, depth, and sums and quantiles by group. No loops over rows.
 
-Groups are whole numbers from 0, times whole nanoseconds. Rows of one group stand together and in order of begin where it says
-`sorted`. An interval is open from its begin until just before its end; intervals that touch leave no gap.
+Groups are integers from 0, times integer ns. `Sorted` rows are in order of group, then begin. An interval includes its begin
+but not its end; intervals that touch leave no gap.
 """
 
 from __future__ import annotations
@@ -11,25 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.columns.distinct import extent, row_type
 from pyprof.columns.nesting import stable_order
-from pyprof.columns.types import Array
+from pyprof.columns.types import Array, Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
-
-_FEW_ROWS = 1 << 10  # of which sums as whole numbers take no time
-_FEW_GROUPS = 1 << 16  # that rows are parted into before they are looked at
+_FEW_ROWS = 1 << 10  # up to here integer sums take no time
+_FEW_GROUPS = 1 << 16  # up to here rows are sorted by group first
 _LEAST = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Segments:
-    """Intervals of groups that do not touch, sorted."""
+    """Disjoint intervals of groups, sorted."""
 
     group: Ints
     start: Ints
@@ -40,7 +34,7 @@ class Segments:
         return summed(self.group, self.end - self.start, groups)
 
     def covered(self, group: Ints, times: Ints) -> Ints:
-        """Time covered in a group before each time."""
+        """Time covered before each of the given times in its group, ns."""
         if not len(self.start):
             return np.zeros(len(times), np.int64)
         place = count_before(self.group, self.start, group, times, inclusive=True)
@@ -68,7 +62,7 @@ class Segments:
 
     @cached_property
     def _before(self) -> Ints:
-        """The time that all intervals before each cover."""
+        """Total length of the intervals before each interval."""
         lengths = (self.end - self.start).astype(np.int64)
         return np.cumsum(lengths) - lengths
 
@@ -81,7 +75,7 @@ def distinct_groups(group: Ints) -> Ints:
 
 def summed(group: Ints, values: Ints, groups: int) -> Ints:
     """The exact sum of the values of each group; rows in any order."""
-    # Floats hold every sum of some of the values where these are small.
+    # Below 2**53 sums of floats are exact.
     if len(values) > _FEW_ROWS and max(abs(int(values.max())), abs(int(values.min()))) * len(values) < 1 << 53:
         return np.bincount(group, values, groups).astype(np.int64)
     result = np.zeros(groups, np.int64)
@@ -90,7 +84,7 @@ def summed(group: Ints, values: Ints, groups: int) -> Ints:
 
 
 def spans(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints]:
-    """(first begin, last end) of each group; rows in any order. Without rows the largest and the smallest number."""
+    """(first begin, last end) of each group; rows in any order. A group without rows: largest and smallest int64."""
     first, last = np.full(groups, np.iinfo(np.int64).max), np.full(groups, np.iinfo(np.int64).min)
     np.minimum.at(first, group, start)
     np.maximum.at(last, group, end)
@@ -98,7 +92,7 @@ def spans(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints]
 
 
 def quantiles(group: Ints, values: Floats | Ints, groups: int, *shares: float) -> Floats:
-    """The quantiles of each group's known values, (shares, groups), interpolated; NaN for a group without."""
+    """Interpolated quantiles of each group's known values, shape (shares, groups); NaN for a group without values."""
     known = ~np.isnan(values)
     group, values = group[known], values[known]
     count = np.bincount(group, minlength=groups)
@@ -112,7 +106,7 @@ def quantiles(group: Ints, values: Floats | Ints, groups: int, *shares: float) -
 
 
 def latest(group: Ints, end: Ints) -> Ints:
-    """For each row that row of its group, up to it, which ends last; the first of equals. Rows of a group stand together."""
+    """For each row the row of its group, among those up to it, that ends last (the first of equals). Groups are contiguous."""
     if not len(end):
         return np.empty(0, np.int64)
     code = _numbering((group,), (end,))(group, end)
@@ -122,7 +116,7 @@ def latest(group: Ints, end: Ints) -> Ints:
 
 
 def union(group: Ints, start: Ints, end: Ints) -> Segments:
-    """The time in which at least one interval of a group is open; the rows may stand in any order."""
+    """The time in which at least one interval of a group is open. Rows may be in any order."""
     if (order := order_of(group, start)) is not None:
         group, start, end = group[order], start[order], end[order]
     if not len(start):
@@ -135,31 +129,30 @@ def union(group: Ints, start: Ints, end: Ints) -> Segments:
 
 
 def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusive: bool) -> Ints:
-    """How many rows, sorted by (group, value), stand before each (group, time); inclusive: those of the same time too."""
+    """How many rows, sorted by (group, value), come before each (group, time). inclusive: count equal times too."""
     if not len(value):
         return np.zeros(len(times), np.int64)
     low, high = int(value.min()), int(value.max())
-    # A time after all rows is as good as the first such one; up to and with a time is before the next.
+    # `inclusive` counts up to the next ns; times outside the rows are clipped to their range.
     at = np.clip(times + np.int64(inclusive), low, high + 1)
     number = _numbering((group, asked), (value, at))
     return np.searchsorted(number(group, value), number(asked, at), "left")
 
 
 def order_of(*keys: Array) -> Ints | None:
-    """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
-    columns = [key[:] for key in keys]
-    if _ascend(columns):
+    """A stable order by the keys, the first counts most; None if the rows are in that order already."""
+    if _ascend(keys):
         return None
-    least, most = extent(columns[0])
-    if most - least < _FEW_GROUPS:  # rows of each group often are in order: dividing them takes next to no time
-        order = stable_order(np.asarray(columns[0] - least))
-        if _ascend([column[order] for column in columns]):
+    least, most = extent(keys[0])
+    if most - least < _FEW_GROUPS:  # rows within a group are often in order: sorting by group is nearly free
+        order = stable_order(np.asarray(keys[0] - least))
+        if _ascend([key[order] for key in keys]):
             return order
-    return np.lexsort(columns[::-1])
+    return np.lexsort(keys[::-1])
 
 
 def _ascend(columns: Sequence[Ints]) -> bool:
-    """Whether the rows stand in the order of the columns."""
+    """Whether the rows are in order, the first column counts most."""
     size = max(len(columns[0]) - 1, 0)
     ascends, same = np.zeros(size, np.bool_), np.ones(size, np.bool_)
     for values in columns:
@@ -169,8 +162,8 @@ def _ascend(columns: Sequence[Ints]) -> bool:
 
 
 def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints, Ints], Ints]:
-    """A function of (group, value) whose numbers have the order of these pairs, equal ones for equal pairs, none below 0.
-    groups, values: columns of all that it is asked for."""
+    """A function that maps (group, value) to one number >= 0 with the same order and equality. groups, values: columns of all
+    the groups and values that it will be given."""
     low, high = (int(bound([bound(each) for each in values if len(each)])) for bound in (np.min, np.max))
     first, last = (int(bound([bound(each) for each in groups if len(each)])) for bound in (np.min, np.max))
     width = high - low + 1
@@ -182,12 +175,12 @@ def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints
     )
 
 
-def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
+def depth(start: Ints, end: Ints, edges: Ints) -> tuple[Floats, Ints]:
     """How many intervals are open in each bin between ascending edges: (mean over the bin's time, most at once)."""
     begins, ends = ascending_times(start), ascending_times(end)
 
     def level(times: Ints) -> Ints:
-        """How many are open after all that happens at some times: an interval without length never is."""
+        """How many are open just after each time; empty intervals never are."""
         found: Ints = np.searchsorted(begins, times, "right") - np.searchsorted(ends, times, "right")
         return found
 
@@ -200,12 +193,12 @@ def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64],
 
 
 def ascending_times(times: Ints) -> Ints:
-    """The times in order."""
-    return np.sort(times.astype(np.int64, copy=False), kind="stable")  # they nearly are, which takes it no time
+    """Sorted times."""
+    return np.sort(times.astype(np.int64, copy=False), kind="stable")  # fast, as they nearly are in order
 
 
 def _open_time(begins: Ints, edges: Ints) -> list[int]:
-    """The sum over all ascending begins of the time from each until an edge, where it lies before."""
+    """For each edge the sum, over the ascending begins before it, of the time from begin to edge."""
     result, done, total = [], 0, 0
     for edge, count in zip(edges.tolist(), np.searchsorted(begins, edges, "right").tolist(), strict=True):
         some = begins[done:count]

@@ -1,4 +1,4 @@
-"""Numbers -> the rows of another table that have the same number, and rows by group."""
+"""Keys -> rows of another table with the same key, and the rows of each group."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyprof.columns.types import Array, Integers, Ints
 
 
 def first_rows(known: Array, wanted: Array) -> Array:
-    """For each wanted number the first row of it among the known ones, -1 none."""
+    """For each wanted number the first row of `known` that equals it, -1 none."""
     return _rows(known, wanted, last=False)
 
 
 def last_rows(known: Array, wanted: Array) -> Array:
-    """For each wanted number the last row of it among the known ones, -1 none."""
+    """For each wanted number the last row of `known` that equals it, -1 none."""
     return _rows(known, wanted, last=True)
 
 

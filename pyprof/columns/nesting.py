@@ -1,7 +1,7 @@
-"""Ranges of one thread -> which contains which, and the innermost range open at given times, in time proportional to rows.
+"""Ranges of one thread -> the parent of each range and the innermost range open at given times, in linear time.
 
-Numbers only: no texts, no meaning. Ranges that do not nest (one begins inside another and ends after it) are set aside by
-`crossing`, after which the rest is a forest. A range is open from its begin until just before its end.
+Ranges that do not nest (one begins inside another and ends after it) are set aside by `crossing`; the rest is a forest. A range
+includes its begin but not its end.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy as np
 from pyprof.columns.distinct import distinct_values
 from pyprof.columns.types import Array, Bools, Integers, Ints
 
-_LEAST_RUN = 64  # rows in order, as a mean
+_LEAST_RUN = 64  # mean length of ascending runs from which merging them pays off
 
 
 def stable_order(numbers: Integers) -> Ints:
-    """np.argsort(numbers, kind="stable"), in time proportional to rows where the numbers are small."""
+    """np.argsort(numbers, kind="stable"), in linear time if the numbers are small."""
     small = len(numbers) and numbers.min() >= -(1 << 15) and numbers.max() < 1 << 15
     return np.argsort(numbers.astype(np.int16) if small else numbers, kind="stable")
 
 
 def any_order(values: Integers) -> Ints:
-    """The rows in ascending order of their values; the order of equal ones is any. Where few are less than the one before,
-    as in columns of times, it takes little more than a pass."""
+    """np.argsort(values), equal values in any order; little more than one pass if the values are nearly in order, as times
+    are."""
     falls = np.count_nonzero(values[1:] < values[:-1])
     if not falls:
         return np.arange(len(values))
-    # Runs that ascend are merged by the stable sort; where they are short the other takes a third of its time.
+    # The stable sort merges ascending runs; if they are short, the default sort takes a third of its time.
     return np.argsort(values, kind="stable" if falls * _LEAST_RUN < len(values) else None)
 
 
 def by_thread(thread: Integers, rows: Integers) -> dict[int, Array]:
-    """Rows by their thread, each in the order given; thread: of each row, -1 none."""
+    """Thread -> its rows, in the order given; rows of thread -1 are left out."""
     order = stable_order(thread)
     threads, first = np.unique(thread[order], return_index=True)
     parts = dict(zip(threads.tolist(), np.split(rows[order], first[1:]), strict=False))
@@ -53,7 +53,7 @@ class Forest:
         self.start, self.ends, self.parent, self.by_depth = start, ends, parent, by_depth
 
     def innermost(self, times: Ints) -> Ints:
-        """Index of the innermost range open at each time, -1 where none is."""
+        """Index of the innermost range open at each time, -1 none."""
         result = np.full(len(times), -1, np.int64)
         if not len(self.start):
             return result
@@ -65,18 +65,18 @@ class Forest:
         for depth, indices in enumerate(self.by_depth):
             wanted = order[bounds[depth] : bounds[depth + 1]]
             if len(wanted):
-                # Among ranges of one depth at most one is open at a time: the last that began.
+                # At most one range of a depth is open at a time: the last that began.
                 result[wanted] = indices[np.searchsorted(self.start[indices], times[wanted], "right") - 1]
         return result
 
 
 def nest(start: Ints, end: Ints) -> Forest:
-    """The forest of ranges sorted by (start, -end); those that cross must have been set aside before."""
+    """The forest of ranges sorted by (start, -end), none of which may cross another."""
     rows = len(start)
     before = np.arange(rows)
     ends = np.sort(end, kind="stable")  # nearly sorted
     closed = np.searchsorted(ends, start, "right")
-    # Ranges without length close at their own begin and may come after this row: they did not close before it.
+    # Empty ranges end at their own begin; those that come after this row must not count as closed before it.
     empty = (start == end).astype(np.int64)
     last_of_same_start = np.searchsorted(start, start, "right")
     total = np.concatenate([[0], np.cumsum(empty)])
@@ -92,10 +92,10 @@ def nest(start: Ints, end: Ints) -> Forest:
 
 
 def crossing(start: Ints, end: Ints, weight: Integers | Bools, forest: Forest | None = None) -> Bools:
-    """Which ranges to set aside so that the rest nests; sorted by (start, -end).
+    """Mask of the ranges, sorted by (start, -end), to set aside so that the rest nests.
 
-    weight: small numbers; of two that cross the lighter goes, of equals the later; forest: what `nest` makes of all of them,
-    where that is known. In most captures none cross, which is found out without a loop.
+    weight: small integers; of two crossing ranges the lighter goes, of equals the later. forest: the result of `nest`, if
+    known. In most captures none cross, which is checked without a loop.
     """
     aside = np.zeros(len(start), np.bool_)
     if not len(start):
@@ -105,7 +105,7 @@ def crossing(start: Ints, end: Ints, weight: Integers | Bools, forest: Forest | 
     if not (end[has_parent] > end[forest.parent[has_parent]]).any():
         return aside
     stack: list[int] = []
-    of_weight: dict[int, list[int]] = {number: [] for number in distinct_values(weight).tolist()}  # the same, apart by weight
+    of_weight: dict[int, list[int]] = {number: [] for number in distinct_values(weight).tolist()}  # the stack's rows by weight
     starts, ends, weights = start.tolist(), end.tolist(), weight.tolist()
 
     def leave() -> int:
@@ -116,7 +116,7 @@ def crossing(start: Ints, end: Ints, weight: Integers | Bools, forest: Forest | 
     for row in range(len(starts)):
         while stack and ends[stack[-1]] <= starts[row]:
             leave()
-        # Ends grow outwards, so that the innermost of each weight shows whether any of it is crossed.
+        # Ends grow outwards: if the innermost range of a weight is not crossed, none of that weight is.
         if any(own and ends[own[-1]] < ends[row] for number, own in of_weight.items() if number >= weights[row]):
             aside[row] = True
             continue
@@ -128,9 +128,9 @@ def crossing(start: Ints, end: Ints, weight: Integers | Bools, forest: Forest | 
 
 
 def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Integers]] | None = None) -> Ints:
-    """Order by begin, longer first, then by columns; a pass without sorting where that holds already.
+    """Order by begin, longer first, then by `ties`; one pass if the rows are in order already.
 
-    ties: those columns of some rows; called only with rows that have begin and end in common with others.
+    ties: gives further sort columns for some rows; asked only for rows with equal begin and end.
     """
     order = any_order(start)
     if (start[1:] < start[:-1]).any():

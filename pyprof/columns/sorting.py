@@ -1,4 +1,4 @@
-"""Orders of rows by their values."""
+"""Columns -> the order of their rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyprof.columns.types import Array, Bools
 
 
 def ascending(values: Array) -> bool:
-    """Whether no value is less than the one before it."""
+    """Whether the values never fall."""
     return not (values[1:] < values[:-1]).any()
 
 
 def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:
-    """The rows in ascending order of several columns, the first counts most, and of equal ones in their own; rest: the others
-    of some rows, asked only for those that have the first in common with another."""
+    """A stable order by several columns, the first counts most. rest: gives the other columns for some rows; asked only for
+    rows whose first column equals another row's."""
     order = any_order(first)
     tied, group = runs(same_as_before(first, order))
     if len(tied):
@@ -27,6 +27,6 @@ def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:
 
 
 def same_as_before(values: Array, order: Array) -> Bools:
-    """For each place of an order but the first whether its value is that of the place before it."""
+    """Whether each value, in this order, equals the one before it; one shorter than the order."""
     ordered = values[order]
     return np.asarray(ordered[1:] == ordered[:-1])

@@ -1,7 +1,7 @@
-"""The array types that columns are made of, and into which table an index points. Nothing is computed here.
+"""Types of columns, and types of indices by the table that they point into.
 
-A range is found in three ways, which are different types so that one is never used for another: by its position in a nesting,
-by its row in the trace's table `ranges`, and by its place in a table of distinct things made from those.
+A range has three kinds of index, whose types keep them apart: its position in a nesting, its row in the trace's table
+`ranges`, and its place in a table of distinct ops or functions made from these rows.
 """
 
 from __future__ import annotations

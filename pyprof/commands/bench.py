@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pyprof.timers.apart import Apart
     from pyprof.timers.timing import Timing
 
-_MOST_TRIALS = 3  # of a kind of advice, where an op cannot be run here
+_MOST_TRIALS = 3  # per kind of advice, if an op cannot run here
 _HEADER = ("Call", "Time(us)", "best(us)", "p99(us)", "Spread", "Launches", "TFLOP/s", "GB/s", "Speedup")
 _SHAPE_HINT = "for example --op aten::mm --shape 64,100 100,256 --dtype bf16"
 
 
 class BenchWork(NamedTuple):
-    """work: what to run; recorded_s: seconds of one execution in the capture (None without one), where: on which device."""
+    """Work to run; recorded_s: seconds of one execution in the capture (None without one); where: the device it ran on."""
 
     work: Work
     recorded_s: float | None = None
@@ -207,7 +207,7 @@ def _from_file(options: argparse.Namespace) -> BenchWork:
     if not 1 <= options.idx <= len(records):
         raise UsageError(f"there is no row {options.idx}", f"rows are numbered from 1 to {len(records)}")
     row = options.idx - 1
-    # The whole op first; in the backward pass its own, not the forward's.
+    # The whole op first; in the backward pass the backward op, not its forward op.
     columns = ("own", "inner") if records["dir"][row] == 1 else ("call", "own", "inner")
     codes = [code for name in columns if (code := int(records[name][row])) >= 0]
     if not codes:
@@ -256,7 +256,7 @@ def _row(name: str, work: Work, timing: Timing, base: Timing) -> list[str]:
         return f"{sum(known) / seconds / unit:.3g}" if seconds and costs and len(known) == len(costs) else "na"
 
     gain = base.median_s / seconds if seconds else float("nan")
-    # A gain of the median that the best calls do not show, or that is smaller than their spread, may be chance.
+    # A faster median may be chance if the best calls do not confirm it or the gain is within the spread.
     noise = abs(gain - 1) <= (timing.spread + base.spread) / 2 or (gain - 1) * (base.best_s - timing.best_s) <= 0
     speedup = "" if timing is base else f"{gain:.2f}x" + (" (noise)" if noise else "")
     launches = "na" if timing.launches is None else str(timing.launches)

@@ -16,7 +16,7 @@ from pyprof.errors import unusable
 from pyprof.help import topics
 
 SHELLS = ("bash", "zsh", "fish")
-_PATHS = re.compile("FILE|DIR|FOLDER|PATH|OUT|PROGRAM|CAPTURE|MODULE|NAME")  # in the names of values
+_PATHS = re.compile("FILE|DIR|FOLDER|PATH|OUT|PROGRAM|CAPTURE|MODULE|NAME")  # metavars of arguments that take a path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _whole_parser() -> argparse.ArgumentParser:
-    """One parser with all commands below it, where positional arguments and values of paths complete files."""
+    """One parser with all commands below it; arguments that take a path complete file names."""
     import shtab
 
     cli = import_module("pyprof.cli")  # imports this module only when `completion` runs
@@ -49,5 +49,5 @@ def _whole_parser() -> argparse.ArgumentParser:
             if action.dest == "topic":
                 action.choices = [*topics(), *about]
             elif action.choices is None and _PATHS.search(str(action.metavar)):
-                action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks for it
+                action.complete = shtab.FILE  # type: ignore[attr-defined]  # read by shtab
     return whole

@@ -6,10 +6,10 @@
     pyprof counters proton.hatchet                 kernels and scopes of Triton's Proton, also as .chrome_trace
     pyprof counters --metrics A100                 the command line of ncu that records what is used here
 
-ncu runs every launch alone, again and again, with clocks fixed: its times say nothing of the program, so times come from the
-capture only. Each row says how it was matched: exact (as many launches of this kernel and size on both sides), nvtx (as many
-inside its ranges), order (measured without a gap, and fits at one place only, or keeps its order in one way only), ambiguous
-(several places: what they have in common is shown), none.
+ncu repeats every launch alone with fixed clocks, so its times are not the program's: times come from the capture only. Each row
+says how it was matched: exact (as many launches of this kernel and size on both sides), nvtx (as many inside its ranges), order
+(measured without a gap, and fits at one place only, or keeps its order in one way only), ambiguous (several places: what they
+have in common is shown), none.
 """
 
 from __future__ import annotations

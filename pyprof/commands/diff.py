@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", metavar="NAME", help="take the capture kept under this name as BEFORE")
     parser.add_argument("--save", metavar="NAME", help="keep AFTER under this name")
     parser.add_argument(
-        "--baselines", metavar="DIR", default=baselines.FOLDER, help=f"where they are kept ({baselines.FOLDER})"
+        "--baselines", metavar="DIR", default=baselines.FOLDER, help=f"folder of the kept captures ({baselines.FOLDER})"
     )
     parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
     add_window(parser)
@@ -125,7 +125,7 @@ def _compare_jobs(files: list[str], limit: float | None, options: argparse.Names
     if options.format == "json":
         _write_text(document.job_json(compared(), files), options)
     else:
-        for _ in compared():  # one after another: only two captures are in memory
+        for _ in compared():  # rank by rank, so that only two captures are in memory
             pass
         write(document.ranks_table(sums)._replace(title=f"{files[0]} -> {files[1]}, rank by rank"), options)
     return max(codes)
@@ -142,7 +142,7 @@ def _write_text(text: str, options: argparse.Namespace) -> None:
 
 
 def _gate(found: Comparison, limit: float, of: str = "") -> int:
-    """The exit code of --fail-over; tells why."""
+    """The exit code of --fail-over; prints the verdict."""
     step = found.step
     before, after = (found.before_ns, found.after_ns) if step is None else (step.before_ns, step.after_ns)
     if not before:

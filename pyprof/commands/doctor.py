@@ -1,4 +1,4 @@
-"""Print what is installed here, whether a capture will really record what pyprof needs, and how to fix what will not.
+"""Print what is installed here, whether recording really works, and how to fix what does not.
 
 The exit code is 0 if some tool can record a program here, 1 if none can.
 """

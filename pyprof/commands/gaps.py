@@ -66,9 +66,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _on_screen(table: AnyTable, options: argparse.Namespace) -> AnyTable:
-    """The first rows of a table under its name, on a terminal without empty causes; JSON has everything."""
+    """The first rows of a table with its name as title; a terminal omits causes without time, JSON has everything."""
     limit = _SCREEN if table.name in ("steps", "ops", "gaps") and options.format != "json" else None
-    if on_terminal(options):  # which tells itself how much it leaves out
+    if on_terminal(options):  # the terminal format itself says how many rows are left out
         if isinstance(table, LazyTable):
             table = table._replace(headers=[header for header in table.headers if header.key not in CAUSES])
         table = table if options.top is None else table.first(options.top)

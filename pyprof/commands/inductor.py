@@ -7,8 +7,8 @@
 
 Bytes of fused kernels are exact if the generated modules are known: those of --module (files, or folders such as Inductor's
 cache), else those that the capture names. Modules and kernel sources are read, never run; operations count with the weights of
-the formulas. A gather counts an element every time it is read. Unknown are symbolic sizes (dynamic shapes) without recorded
-arguments, and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++).
+the formulas. A gather counts an element every time it is read. Symbolic sizes (dynamic shapes) without recorded
+arguments and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++) are unknown.
 
 Busy is the share of the time of all rows, Wall the share of the wall time, which can exceed 100 % if kernels overlap. Kernels
 with unknown bytes add none, and rates leave out their time.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 from pyprof.compiled.report import BusyTimes, LaunchGroups, _header, _whole, busy, categories, grouped, kernels
 
-_LIMIT_S = 600.0  # for a generated module in its own process: its kernels must be compiled
+_LIMIT_S = 600.0  # for a generated module in its own process, compilation included
 _TABLES = {"categories": categories, "kernels": kernels}
 
 
@@ -133,7 +133,7 @@ def bench_table(results: Sequence[KernelResult]) -> Table:
 
 
 def _recorded(records: Records) -> list[CompiledModule]:
-    """The modules that the capture names; a note tells of files that are no longer modules."""
+    """The modules that the capture names; notes tell which of the files cannot be read."""
     found = []
     for path in recorded_files(records):
         try:

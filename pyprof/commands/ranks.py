@@ -23,9 +23,9 @@ from pyprof.tables.screen import add_tables, one_table_option, selected
 from pyprof.tables.table import Table, Texts
 
 _SHOWN = 10  # rows of a table on the screen
-# The tables there, and what decides which rows are shown.
+# Tables on the screen, each with the column that decides which rows are shown.
 _SCREEN = {"ranks": "caused_us", "steps": "wait_us", "bandwidth": "time_us", "stragglers": ""}
-_WIDEST = 40  # characters of a layer there: its end says most
+_WIDEST = 40  # characters of a layer's name on the screen; its end says most
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def _show(whole: Survey, options: argparse.Namespace) -> None:
 
 
 def _write_all(whole: Survey, folder: Path, options: argparse.Namespace) -> None:
-    """Every table into a folder, each file whole or not at all."""
+    """Write every table into a folder, each file completely or not at all."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -95,8 +95,8 @@ def _print_screen(whole: Survey, options: argparse.Namespace) -> None:
 
 
 def _on_screen(table: Table, top: int, fitted: bool) -> Table:
-    """The rows with most of what the table is about; fitted: the terminal's format cuts the rest, else texts are cut to their
-    last characters."""
+    """The top rows by the table's main column. fitted: the terminal format cuts rows and texts itself; else long texts keep
+    their last characters."""
     key, rows = _SCREEN[table.name], table.rows
     of = f" by {key}" if key else ""
     title = table.title

@@ -6,8 +6,8 @@ The program keeps its arguments, standard streams, signals and exit code; what p
 and its records stay beside each other as NAME.*, with the rank in the name in a distributed job. Existing files are never
 replaced: the new ones are NAME.2.*, NAME.3.*.
 
-Where the program makes training steps (optimizer.step() or pyprof.step()), the first two after warm-up are recorded, else all
-that it does, up to --limit and --limit-time.
+If the program makes training steps (optimizer.step() or pyprof.step()), the first two after warm-up are recorded; else the
+whole run, up to --limit and --limit-time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Record, parse, print. Returns the program's exit code, or 1 where it ended well and nothing could be read."""
+    """Record, parse, print. Returns the program's exit code, or 1 if it succeeded but nothing could be read."""
     steps = None if options.steps is None else parse_steps(options.steps)
     bounds = _bounds(options)
     command, name = _command(options)
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         except PyprofError as error:
             if not recording.code:
                 raise
-            _say(f"{error} ({error.hint})" if error.hint else str(error))  # the exit code is that of the program, which failed
+            _say(f"{error} ({error.hint})" if error.hint else str(error))  # the exit code is the failed program's
         except OSError as error:  # standard error is closed or full
             if not recording.code or error.filename is not None:
                 raise
@@ -131,7 +131,7 @@ def _say(text: str) -> None:
 
 
 def _progress(text: str) -> None:
-    """Tell a person who waits what takes time now."""
+    """Tell a person at a terminal what is under way."""
     if sys.stderr.isatty():
         _say(f"{text} ...")
 

@@ -31,20 +31,20 @@ from pyprof.tables.files import check_output, is_direct, whole_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the command line."""
+    """Arguments of `pyprof scrub`."""
     parser.add_argument(
         "file", metavar="FILE", help="capture of nsys, nvprof or torch.profiler, or records (.dict, .jsonl, .parquet)"
     )
     parser.add_argument("-o", metavar="OUT", dest="out", type=Path, required=True, help="the copy, of the same format")
     parser.add_argument("--remove", metavar="WORD", action="append", default=[], help="a word to take out too (again for more)")
     parser.add_argument(
-        "--cut-paths", action="store_true", help="of absolute paths keep the file's name, or what follows site-packages"
+        "--cut-paths", action="store_true", help="shorten absolute paths to the file's name, or to the part after site-packages"
     )
     parser.add_argument("--project", metavar="DIR", help="with --cut-paths: paths below DIR stay, from there on")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the copy and say what was taken out. Raises as loading does, UsageError if the options contradict."""
+    """Write the copy and print how many names were replaced. Raises as loading does, UsageError if the options contradict."""
     if options.project is not None and not options.cut_paths:
         raise UsageError("--project says which paths --cut-paths leaves", "add --cut-paths")
     if any(not word.strip() for word in options.remove):
@@ -83,7 +83,7 @@ def _report(given: Input, identities: Identities, out: Path) -> None:
 def _write_database(path: Path, name: str, kept: Kept, identities: Identities, out: Path) -> None:
     if is_direct(out):
         raise UsageError(f"{out}: a database can be written to a file only", "give -o NAME.sqlite")
-    with whole_file(out) as stream:  # its hidden file, still empty, becomes the database
+    with whole_file(out) as stream:  # the hidden temporary file, still empty, becomes the database
         scrub_database(path, name, kept, identities, Path(os.fsdecode(stream.name)))
 
 

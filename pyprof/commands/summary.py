@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
     require_table(options, TABLES)
     if options.table is None:
-        choice(options, ())  # complains about options before anything is read
+        choice(options, ())  # reports wrong options before anything is read
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""

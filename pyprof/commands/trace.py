@@ -29,8 +29,8 @@ from pyprof.report.time.overview import Overview
 from pyprof.report.trace.document import Document, cut, extent, trace_of
 from pyprof.tables.files import check_output, whole_file
 
-LIMIT_BYTES = 300_000_000  # of uncompressed text: about as much as ui.perfetto.dev opens well
-_ROOM = 0.8  # of the limit: the most that a proposed part fills
+LIMIT_BYTES = 300_000_000  # of uncompressed text, about as much as ui.perfetto.dev opens well
+_ROOM = 0.8  # share of the limit that a proposed part may fill
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +97,7 @@ def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: 
 
 
 def _advice(records: Records, chosen: Bools, start_ns: Ints, sizes: Ints) -> str:
-    """The option for a part that fits: as many steps from the first on, else as much time."""
+    """The option for a part that fits: as many steps as possible from the first on, else as much time."""
     ends = np.append(0, np.cumsum(sizes))
     first = int(records["start_ns"].min(initial=np.iinfo(np.int64).max))
 

@@ -1,6 +1,6 @@
-"""An input file -> a Trace, Records or counters: the one list of input formats.
+"""An input file -> a Trace, Records or counters: the list of input formats.
 
-The format is recognised by the first bytes or, in an SQLite file, by its tables. Only the module that reads it is imported.
+A format is recognised by the first bytes or, in an SQLite file, by the tables. Only its reader is imported.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _parquet_size(given: Input) -> Size:
 
 
 def _is_torch_trace(given: Input) -> bool:
-    for most in (_FIRST_BYTES, HEAD_BYTES):  # the fewer nearly always suffice
+    for most in (_FIRST_BYTES, HEAD_BYTES):  # the first nearly always suffices
         text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
         if (b'"call_stack"' in text and _is_proton_trace(given)) or _BLOCK_TIMES.search(text):
             return False
@@ -106,7 +106,7 @@ def _is_data_set(given: Input) -> bool:
     return given.folder and bool(_module("records.dataset").stored(given.path))
 
 
-_RECORD_KEY = r"""["']k(?:Short|Long)Name["']\s*:"""  # of the original's keys those that every record has
+_RECORD_KEY = r"""["']k(?:Short|Long)Name["']\s*:"""  # every record of the original has one of these keys
 
 
 def _is_records(given: Input) -> bool:
@@ -267,7 +267,7 @@ def read_any(name: str, formats: tuple[InputFormat, ...], known: Known | None = 
 
 
 def format_of(given: Input, formats: tuple[InputFormat, ...]) -> str:
-    """Name of the format of an input. Raises NotACapture, saying what the input is where that is known."""
+    """Name of the format of an input. Raises NotACapture, saying what the input is if that is known."""
     return _format(given, formats).name
 
 
@@ -278,7 +278,7 @@ def size_of(given: Input, formats: tuple[InputFormat, ...]) -> Size | None:
 
 def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
     for form in formats:
-        if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever the folder is called
+        if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever its name is
             return form
     name = str(given.path)
     if any(form.sniff(given) for form in COUNTERS if form not in formats):

@@ -1,6 +1,6 @@
-"""A name -> Records, and the Trace that they were made from: the only door for what is read, be it a capture or records.
+"""A name -> Records, and the Trace they were made from. All commands read captures and records through this module.
 
-A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. Which formats there are says `formats`.
+A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. `formats` lists the formats.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CACHED: ContextVar[bool] = ContextVar("records of captures are kept", default=F
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Whatever is read inside is looked for among the records that were kept, and kept. Raises ToolError without pyarrow."""
+    """Inside, loading uses the cache of records (--cache). Raises ToolError without pyarrow."""
     from pyprof.parse.records.cache import check
 
     check()
@@ -44,7 +44,7 @@ def cached() -> Iterator[None]:
 
 @contextmanager
 def graphs_from(name: str) -> Iterator[None]:
-    """Whatever is read inside has its graphs explained by the traces in this file or folder, where it is not given others."""
+    """Inside, loading takes traces of graph captures from this file or folder unless it is given others (--graphs)."""
     token = _GRAPHS.set(name)
     try:
         yield
@@ -53,7 +53,7 @@ def graphs_from(name: str) -> Iterator[None]:
 
 
 class _Kept:
-    """What `--cache` keeps of one file: its entry and the records in it, None where nothing is kept of it."""
+    """The cache entry of one file and its records; None if the file is not cached."""
 
     def __init__(self, graphs: str | None) -> None:
         from pyprof.prof.formulas.user import any_loaded
@@ -63,7 +63,7 @@ class _Kept:
         self.records: Records | None = None
 
     def find(self, path: Path) -> Records | None:
-        """The records of a file that were kept."""
+        """The cached records of a file, or None."""
         if self.asked:
             from pyprof.parse.records.cache import entry_of
 
@@ -72,11 +72,11 @@ class _Kept:
         return self.records
 
     def only_find(self, path: Path) -> None:
-        """The same for those that read the file in any case."""
+        """Look for cached records, for a caller that reads the file in any case."""
         self.find(path)
 
     def keep(self, records: Records) -> None:
-        """Keep what was found."""
+        """Cache new records."""
         if self.entry is not None and self.records is None:
             self.entry.keep(records)
 
@@ -84,9 +84,9 @@ class _Kept:
 def load(name: str, graphs: str | None = None, *, with_host: bool = False) -> Records:
     """Records of a capture, or of a file or folder that parse wrote; `-` is standard input.
 
-    graphs: traces of the capture of the graphs that it replays, a file or a folder; those beside it are found without.
-    with_host: also what the host did, which reports need.
-    Raises PyprofError where it cannot be read or holds nothing, InputError where graphs are others than those that it replays.
+    graphs: file or folder with traces of the graphs' capture; traces beside the capture are found without it. with_host: also
+    what the host did, which reports need.
+    Raises PyprofError if the input is empty or cannot be read, InputError if `graphs` explains none of its replays.
     """
     if "://" in name:
         return load_with_trace(name, graphs)[0]
@@ -96,8 +96,8 @@ def load(name: str, graphs: str | None = None, *, with_host: bool = False) -> Re
 
 
 def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False) -> tuple[Records, Trace | None]:
-    """As `load`, and with the records of a capture the tables that they were made from; whole: with those of the captures of
-    its graphs, after all else in time."""
+    """As `load`, and the capture's tables (None for stored records). whole: the tables include those of its graphs' captures,
+    placed after everything else in time."""
     if "://" in name:
         from pyprof.parse.records.locations import fetched, locate
 
@@ -113,12 +113,12 @@ def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False
 
 
 def load_capture(path: Path, graphs: str | None = None, *, with_host: bool = True) -> Records:
-    """Records of a capture only, with what its host did. Raises as `load` does, and NotACapture where it is none."""
+    """Records of a capture, with its host side. Raises as `load`, and NotACapture for anything else."""
     return _attributed([_with_graphs(read(str(path), CAPTURES), str(path), graphs)], str(path), with_host=with_host)
 
 
 def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trace | None, Measured | None]:
-    """As `load_with_trace`, and measured counters where the file holds them; a file of nothing else has no records."""
+    """As `load_with_trace`, and measured counters if the file has them; a file with counters only has no records."""
     from pyprof.parse.sources.measured.launches import Measured
 
     if "://" in name:
@@ -136,9 +136,9 @@ def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trac
 
 
 def load_counters(name: str) -> tuple[Measured, Trace | None]:
-    """Measured launches, and the trace that holds them where it holds more. Raises as `load` does.
+    """Measured launches, and the trace if the file is one. Raises as `load`.
 
-    Of a trace with samples only there are no launches.
+    A trace that has only samples gives no launches.
     """
     from pyprof.parse.sources.measured.launches import Measured
 
@@ -162,20 +162,20 @@ def load_counters(name: str) -> tuple[Measured, Trace | None]:
 
 
 def open_trace(path: Path) -> Trace:
-    """The tables of a capture. Raises as `load_capture` does, ToolError where an nsys report needs an nsys that is missing."""
+    """The tables of a capture. Raises as `load_capture`, and ToolError if an nsys report needs an nsys that is missing."""
     return read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
 
 
 def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = None, *, with_host: bool = False) -> Records:
-    """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used.
+    """The records of the one item of a list; takes it out, so that columns without another owner are freed once used.
 
-    with_host: with what the host did, which reports need."""
+    with_host: include the host side, which reports need."""
     from pyprof.model.trace import Trace
 
     known = None if kept is None else kept.records
     if known is None and not isinstance(found[0], Trace):
         return found[0]
-    with_host |= kept is not None and kept.entry is not None  # what is kept serves every command
+    with_host |= kept is not None and kept.entry is not None  # the cache serves every command
     records = _made(found, name, with_host) if known is None else known
     if kept is not None:
         kept.keep(records)
@@ -183,7 +183,7 @@ def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = No
 
 
 def _made(found: list[Trace | Records], name: str, with_host: bool) -> Records:
-    """The records of the trace in a list, which is taken out."""
+    """The records of the trace in a list; takes it out."""
     from pyprof.parse.attribution.attribute import attribute
 
     try:
@@ -194,7 +194,7 @@ def _made(found: list[Trace | Records], name: str, with_host: bool) -> Records:
 
 
 def _with_lines(records: Records, path: Path) -> Records:
-    """Records of a program that Inductor compiled with the lines that it says its kernels were made from, where it does."""
+    """Add source lines to the kernels that Inductor compiled, if its file of them is beside the capture."""
     from pyprof.parse.sources import kernel_information
 
     if lines := kernel_information.beside(path):
@@ -204,7 +204,7 @@ def _with_lines(records: Records, path: Path) -> Records:
 
 
 def _give_lines(records: Records, lines: dict[str, tuple[str, ...]]) -> int:
-    """Give kernels of these names the lines that they were made from; returns how many kernels."""
+    """Set the source lines of kernels by name; returns the number of kernels."""
     import numpy as np
 
     from pyprof.columns.distinct import distinct_rows
@@ -227,10 +227,10 @@ def _give_lines(records: Records, lines: dict[str, tuple[str, ...]]) -> int:
 
 
 def _with_graphs(run: Trace | Records, name: str, graphs: str | None, kept: _Kept | None = None) -> Trace | Records:
-    """A capture with what it replays of graphs: from the traces that were named, else from those beside it or in itself.
+    """A capture whose graph replays are explained by named traces of the graphs' capture, else by traces beside it or itself.
 
-    kept: what is kept of it, which is nothing where other files were looked at.
-    Raises InputError where those that were named explain none of its replays.
+    kept: its cache entry, dropped if the result depends on other files. Raises InputError if the named traces explain none of
+    its replays.
     """
     from pyprof.model.trace import Trace
 
@@ -251,7 +251,8 @@ def _with_graphs(run: Trace | Records, name: str, graphs: str | None, kept: _Kep
 
 
 def _captures(name: str, graphs: str | None) -> tuple[list[GraphTrace], list[str]]:
-    """Traces of captures, named or beside a run, and notes on the others. Raises InputError where what was named holds none."""
+    """Traces of graph captures, named or beside a run, and notes on unusable ones. Raises InputError if the named file or
+    folder has none."""
     from pyprof.parse.attribution.captured import GraphTrace
     from pyprof.parse.sources import graph_captures
 
@@ -272,5 +273,5 @@ def _captures(name: str, graphs: str | None) -> tuple[list[GraphTrace], list[str
 
 
 def attributed(trace: Trace, name: str, graphs: str | None = None) -> Records:
-    """The records of a trace that is kept. Raises InputError as `load` does."""
+    """The records of a trace that the caller keeps. Raises InputError as `load`."""
     return _attributed([_with_graphs(trace, name, graphs)], name, with_host=True)

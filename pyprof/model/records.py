@@ -133,7 +133,7 @@ class MarkedStep:
 
     @property
     def says(self) -> EngineStep:
-        """What its annotations say."""
+        """Its annotations, read together."""
         return read_together(self.texts)
 
 
@@ -201,11 +201,11 @@ class Records:
         return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=numbers)
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
-        """The same records with these columns and this pool of calls in place of theirs."""
+        """Records with these columns and this pool of calls in place of their own."""
         return replace(self, columns={**self.columns, **columns}, calls=calls)
 
     def messages(self) -> list[str]:
-        """What the capture lacks and what attribution could not settle, one line each, for a person."""
+        """Notes for a person, one line each: gaps in the capture, cases that attribution could not settle."""
         counted = []
         for what, count in sorted(self.counts.items()):
             text = what.replace("kernels", "kernel", 1).replace("functions", "function", 1) if count == 1 else what

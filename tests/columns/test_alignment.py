@@ -1,4 +1,4 @@
-"""Aligning sequences: against the longest common subsequence by its definition, and where the answer is seen at once."""
+"""Aligning sequences: against the longest common subsequence by definition, and for examples with an obvious answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_as_many_pairs_as_the_longest_common_subsequence_in_order_and_equal(firs
 
 
 def _best(first: list[int], second: list[int]) -> list[frozenset[tuple[int, int]]]:
-    """All alignments with the most pairs, by trying all."""
+    """All longest alignments, by exhaustive search."""
     pairs = [(i, j) for i, a in enumerate(first) for j, b in enumerate(second) if a == b]
     sets = (chosen for chosen in combinations(pairs, _longest(first, second)))
     return [frozenset(chosen) for chosen in sets if all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(chosen))]
@@ -64,7 +64,7 @@ def test_all_best_alignments_together(first: list[int], second: list[int]) -> No
         ("abc", "", [-1, -1, -1]),
     ],
 )
-def test_what_was_added_or_left_out_stands_alone(first: str, second: str, expected: list[int]) -> None:
+def test_added_and_removed_elements_have_no_partner(first: str, second: str, expected: list[int]) -> None:
     found = aligned(_array(first), _array(second))
     assert found is not None and found.own.tolist() == expected
 

@@ -1,4 +1,4 @@
-"""Arrays over Arrow's buffers are what pyarrow makes, whatever is missing and wherever they are cut; pandas stays out."""
+"""Arrays made over Arrow's buffers equal pyarrow's own, with nulls and slices; pandas is never imported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_texts(texts: list[str | None]) -> None:
     assert made.equals(pa.array(texts, pa.string()))
 
 
-def test_a_text_that_is_no_unicode_is_refused() -> None:
+def test_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(UnicodeEncodeError):
         to_arrow_texts(["\ud800"])
 

@@ -1,4 +1,4 @@
-"""Columns put together of pieces are the pieces end to end, as wide as they must be."""
+"""A growing column is its pieces end to end, in the widest dtype of them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_texts_among_others(values: list[str]) -> None:
 
 
 @given(st.integers(1, 9).flatmap(lambda size: st.tuples(st.just(size), st.lists(st.integers(-1, size - 1)))))
-def test_distinct_places_are_those_that_are_there(asked: tuple[int, list[int]]) -> None:
+def test_distinct_places(asked: tuple[int, list[int]]) -> None:
     size, places = asked
     distinct, which = distinct_places(np.array(places, np.int64), size)
     assert distinct.tolist() == sorted(set(places) - {-1})

@@ -1,4 +1,4 @@
-"""Which rows hold a value for the first time, and which hold the largest."""
+"""First rows of each value, and rows of the largest values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ VALUES = st.one_of(st.lists(st.integers(-3, 9), max_size=40), st.lists(st.intege
 
 
 @given(VALUES)
-def test_what_stands_there_for_the_first_time(values: list[int]) -> None:
+def test_first_rows_of_each_value(values: list[int]) -> None:
     assert is_first(np.array(values, np.int64)).tolist() == [value not in values[:at] for at, value in enumerate(values)]
 
 
 @given(VALUES, st.integers(1, 8))
-def test_the_largest_come_first_and_equal_ones_as_they_stand(values: list[int], count: int) -> None:
+def test_the_largest_come_first_and_equal_ones_by_row(values: list[int], count: int) -> None:
     expected = sorted(range(len(values)), key=lambda at: (-values[at], at))[:count]
     assert largest(np.array(values, np.int64), count).tolist() == expected
 

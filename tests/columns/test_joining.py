@@ -1,4 +1,4 @@
-"""pyprof.columns.joins: rows by a number in common."""
+"""pyprof.columns.joins: rows with equal keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranges are set aside so that the rest nests, and which range is innermost, against looking at every pair."""
+"""Which ranges are set aside so that the rest nests, and which range is innermost, against a check of every pair."""
 
 from __future__ import annotations
 

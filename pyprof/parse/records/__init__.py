@@ -1,1 +1,1 @@
-"""Records, and the forms in which they are stored: net.dict, Parquet, data sets of many captures."""
+"""Records and how they are stored: net.dict, Parquet, data sets of many captures."""

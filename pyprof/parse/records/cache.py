@@ -1,9 +1,8 @@
-"""The bytes of a capture -> the records that were made of them before, kept as Parquet in a folder of the user's.
+"""The bytes of a capture -> records made from them earlier, cached as Parquet in a folder of the user's.
 
-The folder is the user's own and not one beside the capture: whoever sends a capture could send records with it that it does not
-hold. An entry is named by a digest of the capture's bytes, of its file name and of the code that made it, and by one of
-itself, so that neither another capture, nor another version, nor a damaged entry can be taken for it. The file name counts,
-since a rank may stand only there. What a capture means is not known here.
+The cache is not beside the capture: whoever sends a capture could send forged records with it. The name of an entry holds
+digests of the capture's bytes, its file name, pyprof's code and the entry itself, so another capture, another version or a
+damaged entry is never taken for it. The file name counts because the rank may be known from there only.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ from pyprof.tables.files import whole_file
 VARIABLE = "PYPROF_CACHE_SIZE"
 _LIMIT = "10G"
 _BLOCK_BYTES = 4 << 20
-_JOURNALS = ("-wal", "-journal")  # where SQLite keeps what is not in the file yet
+_JOURNALS = ("-wal", "-journal")  # where SQLite keeps pages that are not in the file yet
 
 
 def check() -> None:
-    """Raises UsageError for a limit that is no size, ToolError where pyarrow is missing or the folder is not the user's own."""
+    """Raise UsageError if the limit is not a size, ToolError if pyarrow is missing or others may write to the folder."""
     parquet.need_pyarrow()
     limit_bytes()
     _own_folder(make=False)
 
 
 def limit_bytes() -> int:
-    """The most that all entries take together: the variable PYPROF_CACHE_SIZE, else 10 GiB. Raises UsageError for no size."""
+    """The most bytes all entries may take: PYPROF_CACHE_SIZE, else 10 GiB. Raises UsageError if that is not a size."""
     return bytes_of(os.environ.get(VARIABLE, _LIMIT), VARIABLE)
 
 
 def folder() -> Path:
-    """Where entries are kept."""
+    """The folder of the cache."""
     base = os.environ.get("XDG_CACHE_HOME")
     return Path(base if base else Path.home() / ".cache", "pyprof", "records")
 
 
 class Entry:
-    """What is kept of one file. facts: of the file when its bytes were read, which must not have changed since."""
+    """The cached records of one file. facts: inode, size and times when its bytes were read; must not change later."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +54,7 @@ class Entry:
         self.key = f"{_digest(path)}-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-{_code()}"
 
     def find(self) -> Records | None:
-        """Its records, None where there are none. A damaged entry is removed."""
+        """The cached records, or None. Removes a damaged entry."""
         for name in sorted(folder().glob(f"{self.key}.*.parquet")) if _own_folder(make=False) else []:
             with suppress(OSError, PyprofError):
                 if name.is_symlink() or _digest(name) != name.name.split(".")[1]:
@@ -67,16 +66,16 @@ class Entry:
         return None
 
     def keep(self, records: Records) -> None:
-        """Keep the records of the file, and remove those that were not used for longest, until all take no more than the limit.
+        """Cache the records, then remove the least recently used entries until all fit the limit.
 
-        Says in one line where they cannot be kept; the command goes on.
+        If that fails, a note says why and the command goes on.
         """
         if _facts(self.path) != self.facts:
             tell("note: not kept by --cache: the capture was changed meanwhile")
             return
         try:
             _own_folder(make=True)
-            unnamed = folder() / f"{self.key}.new"  # what a killed process left is removed by the next that writes it
+            unnamed = folder() / f"{self.key}.new"  # a killed process's leftover is overwritten by the next
             with whole_file(unnamed) as stream:
                 parquet.write(records, stream)
             with suppress(FileNotFoundError):  # another process has written the same bytes, and named them
@@ -87,16 +86,12 @@ class Entry:
 
 
 def entry_of(path: Path) -> Entry | None:
-    """What may be kept of a file; None where its bytes alone do not say what it holds, or cannot be read."""
+    """The cache entry of a file; None if the file cannot be read, or if SQLite keeps part of its content in another file."""
     try:
-        return None if _journalled(path) else Entry(path)
+        real = os.path.realpath(path)
+        return None if any(os.path.lexists(real + suffix) for suffix in _JOURNALS) else Entry(path)
     except OSError:
         return None  # whoever reads it says why
-
-
-def _journalled(path: Path) -> bool:
-    real = os.path.realpath(path)
-    return any(os.path.lexists(real + suffix) for suffix in _JOURNALS)
 
 
 def _facts(path: Path) -> tuple[int, ...]:
@@ -117,7 +112,7 @@ def _digest(path: Path) -> str:
 
 @cache
 def _code() -> str:
-    """A digest of the names, sizes and times of pyprof's own files, and of its version: other code may find other records."""
+    """Digest of pyprof's version and of its files' names, sizes and times: other code may make other records."""
     import pyprof
 
     root = Path(pyprof.__file__).parent
@@ -129,7 +124,7 @@ def _code() -> str:
 
 
 def _own_folder(*, make: bool) -> bool:
-    """Whether the folder is there. Raises ToolError where it is somebody else's, or others may write to it."""
+    """Whether the folder exists. Raises ToolError if it is somebody else's or others may write to it."""
     where = folder()
     if make:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -146,7 +141,7 @@ def _own_folder(*, make: bool) -> bool:
 
 
 def _make_room() -> None:
-    """Remove what was least lately used, until the rest takes no more than the limit; half-written files count too."""
+    """Remove the least recently used files until the rest fits the limit; half-written files count too."""
     found = []
     for path in folder().iterdir():
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """Records -> groups of records that differ only in times and in numbers of single executions.
 
-A program repeats itself: a million records form a few thousand groups. Whatever depends on kernel, op, shapes, layer, phase and
-device alone is worked out once per group and gathered by `code`.
+A program repeats itself: a million records form a few thousand groups. Values that depend only on kernel, op, shapes, layer,
+phase and device are computed once per group and gathered by `code`.
 """
 
 from __future__ import annotations

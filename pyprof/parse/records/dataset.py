@@ -1,7 +1,7 @@
-"""Many captures -> a data set of Parquet files in folders by rank, one task a file.
+"""Many captures -> a data set: one Parquet file per capture, in folders by rank.
 
-A file that exists and is not older than its capture is kept, so that an interrupted run can go on; a capture that fails is
-reported and the others go on. The caller gives the function that makes records of a capture; `workers` runs the tasks.
+A file that is at least as new as its capture is not made again, so an interrupted run continues where it stopped. A capture
+that fails is reported and the others go on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker|node)[-_=.]?(\d{1,6})(?!\d)", re
 
 
 class Outcome(NamedTuple):
-    """What became of one capture: the file written (None: it failed), whether it was there before, what went wrong."""
+    """Result of one capture. target: its Parquet file, None if it failed; before: it existed already; error: the reason."""
 
     source: File
     target: File | None
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 def expand(names: Sequence[str]) -> list[File]:
-    """The captures that the names mean: files, patterns, and folders with everything below them that has a capture's suffix.
+    """The captures named by files, patterns and folders; a folder stands for all files below it with a capture's suffix.
 
     Raises InputError for a name that matches nothing.
     """
@@ -66,7 +66,7 @@ def stored(folder: File) -> Sequence[File]: ...
 
 
 def stored(folder: File) -> Sequence[File]:
-    """The files of a data set, in order of rank and name. Links that lead out of its folder are no part of it."""
+    """The files of a data set by rank, then name; without links that lead out of its folder."""
 
     def order(file: File) -> tuple[bool, int, str]:
         digits = file.parent.name.removeprefix("rank=")
@@ -82,9 +82,9 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def parse_many(files: Sequence[File], out: File, load: Load, jobs: int, scheduler: str | None = None) -> Iterator[Outcome]:
-    """Parse each file into `out`, at most `jobs` at a time or on a dask cluster; outcomes come as they are ready.
+    """Parse each file into `out`, at most `jobs` at a time or on a dask cluster. Yields outcomes as they are ready.
 
-    Raises InputError where `out` cannot be written, ToolError where pyarrow is not installed.
+    load: makes the records of a capture. Raises InputError if `out` cannot be written, ToolError without pyarrow.
     """
     from pyprof.parse.records.parquet import need_pyarrow
 
@@ -105,26 +105,25 @@ def parse_many(files: Sequence[File], out: File, load: Load, jobs: int, schedule
     task = partial(_parse_one, out=out, load=load)
     results = run_all(task, waiting, jobs) if scheduler is None else on_dask(task, waiting, scheduler)
     for file, result in results:
-        yield result if isinstance(result, Outcome) else Outcome(file, None, error=_reason(result))
+        if isinstance(result, Outcome):
+            yield result
+        elif isinstance(result, BrokenProcessPool):
+            yield Outcome(file, None, error="its process died, perhaps for want of memory: fewer --jobs, then again")
+        else:
+            kind = "" if isinstance(result, PyprofError) else f"{type(result).__name__}: "
+            yield Outcome(file, None, error=kind + " ".join(str(result).split()))
 
 
 def _is_current(known: File, file: File) -> bool:
-    """Whether what was made of a file is at least as new; a store without dates is trusted."""
+    """Whether the Parquet file `known` is at least as new as its capture; a store without dates is trusted."""
     made, recorded = modified_ns(known), modified_ns(file)
     if recorded is None:
         return not isinstance(file, Path)
     return made is None or made >= recorded
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, BrokenProcessPool):
-        return "its process died, perhaps for want of memory: fewer --jobs, then again"
-    text = " ".join(str(error).split())
-    return text if isinstance(error, PyprofError) else f"{type(error).__name__}: {text}"
-
-
 def _key(file: File) -> str:
-    """A name for what becomes of a file: its own, and a hash of its whole path, since other folders hold files of that name."""
+    """Name for the Parquet file of a capture: its own name and a hash of its path, as other folders may hold the same name."""
     whole = str(file.absolute() if isinstance(file, Path) else file)
     return f"{file.name}-{hashlib.sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
 
@@ -147,7 +146,7 @@ def _parse_one(file: File, out: File, load: Load) -> Outcome:
 
 
 def _write(records: Records, target: File, out: File) -> None:
-    """Write a file of the data set `out` whole or not at all."""
+    """Write one file of the data set `out`, completely or not at all."""
     from pyprof.parse.records.parquet import write
 
     if isinstance(target, Remote):

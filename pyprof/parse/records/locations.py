@@ -1,8 +1,7 @@
-"""Names of files, here or in a store that fsspec reaches (`s3://bucket/run/rank0.sqlite`) -> what is there, and a file to open.
+"""Names of local files or of files in a store that fsspec reaches (`s3://bucket/run/rank0.sqlite`) -> a local file to open.
 
-A file elsewhere is copied here while it is read, since captures are read by tools that need a file; what is written there is
-written here first, so that it appears whole. fsspec is needed for such names only (the extra `remote`), and the driver of the
-store, which it names. Nothing here knows what is in a file.
+A remote file is copied here to be read, because the readers need a file on disk; output is written here and then copied, so
+that it appears complete. Only remote names need fsspec (the extra `remote`) and the driver of the store.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ def locate(name: str) -> File:
 
 @contextmanager
 def _store(remote: Remote) -> Iterator[tuple[Any, str]]:
-    """The file system of a URL and the path in it.
+    """The file system of a URL, and the path in it.
 
-    Raises ToolError where fsspec or a driver is missing, UsageError for a store that fsspec does not know, InputError where
-    the store refuses.
+    Raises ToolError if fsspec or a driver is missing, UsageError for a kind of store unknown to fsspec, InputError if the
+    store refuses.
     """
     try:
         from fsspec.core import url_to_fs
@@ -71,7 +70,7 @@ def _store(remote: Remote) -> Iterator[tuple[Any, str]]:
         raise InputError(f"{remote}: no such file") from error
     except PyprofError:
         raise
-    except Exception as error:  # each driver has exceptions of its own, which cannot be named without it
+    except Exception as error:  # each driver has its own exceptions, which cannot be imported without it
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{remote}: {reason}", "check the name and the rights, with the store's own tool") from error
 
@@ -85,7 +84,7 @@ def is_folder(file: File) -> bool:
 
 
 def find(folder: File) -> list[File]:
-    """All files in a folder and those in it."""
+    """All files below a folder."""
     if isinstance(folder, Path):
         return [*sorted(path for path in folder.rglob("*") if path.is_file())]
     with _store(folder) as (store, path):
@@ -109,7 +108,7 @@ def matching(pattern: File) -> list[File]:
 
 
 def modified_ns(file: File) -> int | None:
-    """When a file was written; None where it does not exist or the store does not record it."""
+    """Time of the last change, ns; None if the file does not exist or the store does not record it."""
     if isinstance(file, Path):
         return file.stat().st_mtime_ns if file.exists() else None
     with _store(file) as (store, path):
@@ -123,11 +122,11 @@ def modified_ns(file: File) -> int | None:
 
 @contextmanager
 def fetched(file: File) -> Iterator[Path]:
-    """The file itself, or a copy of it here under the same name, for as long as the block runs."""
+    """The local file itself, or a temporary local copy with the same name."""
     if isinstance(file, Path):
         yield file
         return
-    import tempfile  # of several libraries, for copies alone
+    import tempfile  # imports several libraries; only copies need it
 
     with tempfile.TemporaryDirectory(prefix="pyprof-") as folder:
         copy = Path(folder) / (file.name or "capture")
@@ -137,7 +136,7 @@ def fetched(file: File) -> Iterator[Path]:
 
 
 def put(path: Path, target: Remote) -> None:
-    """Copy a file into a store. A copy that fails half-way is removed, for the next run would take it for a whole one."""
+    """Copy a file into a store. A partial copy is removed, or the next run would take it for a complete one."""
     with _store(target) as (store, name):
         store.makedirs(store._parent(name), exist_ok=True)
         try:
@@ -148,7 +147,7 @@ def put(path: Path, target: Remote) -> None:
 
 
 def _remove(store: Any, name: str) -> None:
-    """Remove part of a file; most stores show nothing before all is there. One that has stopped answering is not waited for."""
+    """Remove a partial file (most stores show none). Does not wait for a store that has stopped answering."""
 
     def remove() -> None:
         with suppress(Exception):

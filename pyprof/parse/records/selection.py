@@ -1,7 +1,6 @@
-"""Which records a command shows: their kinds, and those inside steps, an NVTX range or layer, or a time.
+"""Options --kinds, --step, --range, --time -> a mask over Records: the rows that a command shows.
 
-For every table and report. Gives a mask over Records (or the records chosen) and changes no number: costs and rates of what
-remains are those of the whole capture.
+Selecting changes no number: costs and rates of the remaining rows are those of the whole capture.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pyprof.messages import tell
 from pyprof.model.records import Records
 from pyprof.model.trace import ActivityKind
 
-SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
+SHOWN = "kernel,graph,cpu"  # default of net.dict and prof
 _WINDOW = ("step", "range", "time")
 _ALL = "all"  # of --window
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
@@ -40,7 +39,7 @@ def kind_codes(kinds: str) -> list[int]:
 
 
 def of_kinds(records: Records, kinds: str) -> Bools:
-    """Whether each record is of one of these kinds. Raises as `kind_codes`."""
+    """Whether each record has one of these kinds. Raises as `kind_codes`."""
     found = np.zeros(len(records), np.bool_)
     for code in kind_codes(kinds):
         found |= records["kind"] == code
@@ -84,16 +83,16 @@ def add_graphs(parser: argparse.ArgumentParser) -> None:
 
 
 def window_given(options: argparse.Namespace) -> bool:
-    """Whether the user requested a part of the capture, or expressly all of it."""
+    """Whether the user chose a part of the capture, or all of it by --window all."""
     return any(getattr(options, name, None) is not None for name in (*_WINDOW, "window"))
 
 
 def in_window(records: Records, options: argparse.Namespace, shown: Bools | None = None) -> Bools:
     """Whether each record lies in every requested part.
 
-    shown: of each record whether the command shows it at all, None: all; steps, ranges and the first time are those of these.
-    Raises UsageError for a text that cannot be read, InputError where the capture has no steps or no such range. Steps that the
-    capture does not have select nothing, with a note on standard error.
+    shown: mask of the records that the command shows at all, None: all; only these count for steps, ranges and the first time.
+    Raises UsageError for a malformed option, InputError if the capture has no steps or no such range. Steps outside the capture
+    select nothing, with a note on standard error.
     """
     inside = np.ones(len(records), np.bool_) if shown is None else shown.copy()
     for name, select in zip(_WINDOW, (_in_steps, _in_range, _in_time), strict=True):
@@ -127,7 +126,7 @@ def _in_steps(records: Records, text: str, shown: Bools | None) -> Bools:
 
 def _in_range(records: Records, name: str, shown: Bools | None) -> Bools:
     in_ranges = np.array([_names_range(name, stack.ranges) for stack in records.stacks] + [False], np.bool_)
-    # A layer has that name, or a qualified path that begins with it.
+    # A layer matches by its whole name or by the first parts of its path.
     of_layer = [any(f"{layer}.".startswith(f"{name}.") for layer in stack.layer) for stack in records.stacks]
     in_layers = np.array([*of_layer, False], np.bool_)
     inside = np.zeros(len(records), np.bool_)
@@ -145,7 +144,7 @@ def _in_range(records: Records, name: str, shown: Bools | None) -> Bools:
 
 
 def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
-    """Whether one of the ranges (`name` or `domain:name`) has that name."""
+    """Whether one of the ranges (`name` or `domain:name`) matches NAME, NAME@DOMAIN or NAME@*."""
     bare, at, domain = name.rpartition("@")
     if at and domain == "*":
         return any(text == bare or text.endswith(f":{bare}") for text in ranges)
@@ -153,7 +152,7 @@ def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
 
 
 def first_ns(records: Records, shown: Bools | None = None) -> int:
-    """The begin of the first record, of the first that is shown, from which times with a unit count."""
+    """Begin of the first record (of those shown), ns: the zero of --time values with a unit."""
     start_ns = records["start_ns"] if shown is None else records["start_ns"][shown]
     return int(start_ns[start_ns >= 0].min(initial=_LARGEST))
 
@@ -169,7 +168,7 @@ def _in_time(records: Records, text: str, shown: Bools | None) -> Bools:
 
 
 def _time_ns(text: str, first_ns: int, default: int) -> int:
-    """A time as in column start; with a unit since the first record. Raises ValueError for any other text."""
+    """A --time value in ns: a plain number as in column start, one with a unit since the first record. Raises ValueError."""
     if not text:
         return default
     match = re.fullmatch(r"(\d+(?:\.\d*)?)(ns|us|ms|s)?", text)

@@ -1,7 +1,6 @@
-"""One task on many items -> their results as they are ready: here, in processes of this machine, or on a dask cluster.
+"""A task and many items -> results as they are ready, from processes of this machine or a dask cluster.
 
-All through the interface of concurrent.futures. A task that raises, or whose process dies, is
-reported with its item and the others go on. Nothing here knows captures.
+A task that raises or whose process dies is reported with its item, and the others go on.
 """
 
 from __future__ import annotations
@@ -22,18 +21,16 @@ from pyprof.errors import ToolError, unusable
 if TYPE_CHECKING:
     from distributed import Client
 
-_NO_WORKER_S = 30
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Task = Callable[[Item], Result]
 
 
 def run_all(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result | Exception]]:
-    """Each item with the task's result, or with what it raised; at most `jobs` at a time.
+    """Each item with the task's result or exception; at most `jobs` at a time.
 
-    A process that dies takes its whole pool with it. Items that had not begun are then done by a new pool, and each item that
-    was being done is done again alone, so that the one at fault is known.
+    A process that dies breaks its pool. Unfinished items then run again: the first `jobs` of them one at a time, to find the
+    one at fault, the rest in a new pool.
     """
     if min(jobs, len(items)) < 2:
         yield from ((item, _tried(task, item)) for item in items)
@@ -53,20 +50,20 @@ def run_all(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Itera
 
 
 def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> Iterator[tuple[Item, Result | Exception]]:
-    """The same on the workers of a dask cluster, which must have pyprof and see the same files. What raises is tried twice.
+    """As `run_all`, on the workers of a dask cluster, which must have pyprof and see the same files. Failures run twice.
 
-    Raises ToolError where dask is not installed or the scheduler does not answer.
+    Raises ToolError if dask is not installed or the scheduler does not answer.
     """
     client = _client(scheduler)
     with client:
         again = []
         for item, result in _gathered(client.get_executor(pure=False), task, items):
-            # A result is lost with the worker that held it, when another task ended that worker.
+            # A worker that another task killed takes the results it held with it.
             if isinstance(result, Exception) and not isinstance(result, CancelledError):
                 again.append(item)
             else:
                 yield item, _explained(result, scheduler)
-        for item in again:  # each alone: dask blames all tasks that a lost worker was given, not only the one that ended it
+        for item in again:  # one at a time: dask blames every task of a lost worker, not only the one that killed it
             for _, result in _gathered(client.get_executor(pure=False), task, [item]):
                 yield item, _explained(result, scheduler)
 
@@ -84,26 +81,22 @@ def _client(scheduler: str) -> Client:
         ) from error
 
 
-def _without_cluster(error: Exception, scheduler: str) -> ToolError:
-    """dask cancels every task when it loses its scheduler, and gives no reason."""
-    if isinstance(error, CancelledError):
-        return ToolError(f"the dask scheduler at {scheduler} is gone", "start it and run the same command again")
-    return ToolError(f"the dask scheduler at {scheduler} has no workers", f"dask worker {scheduler}")
-
-
 def _explained(result: Result | Exception, scheduler: str) -> Result | Exception:
-    return _without_cluster(result, scheduler) if isinstance(result, CancelledError) else result
+    """The result; a cancelled task becomes an error that gives the reason, which dask leaves out when its scheduler is lost."""
+    if not isinstance(result, CancelledError):
+        return result
+    return ToolError(f"the dask scheduler at {scheduler} is gone", "start it and run the same command again")
 
 
 def _tried(task: Task[Item, Result], item: Item) -> Result | Exception:
     try:
         return task(item)
-    except Exception as error:  # whatever it is, it is reported and the others go on
+    except Exception as error:  # reported; the others go on
         return error
 
 
 def _in_pool(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result | Exception]]:
-    """The processes are terminated where the caller ends early: an interrupt shall not wait for what they are doing."""
+    """Run in a pool of processes, terminated if the caller stops early: an interrupt must not wait for them."""
     context = multiprocessing.get_context("spawn")
     others, done = {*multiprocessing.active_children()}, False
     try:
@@ -116,14 +109,14 @@ def _in_pool(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Iter
 
 
 def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
-    """Results in the order in which they come; tasks that were not begun are cancelled when the caller stops asking."""
+    """Results as they complete; tasks that have not begun are cancelled if the caller stops early."""
     done = False
     tasks: dict[Future[Result], Item] = {}
     try:
         for item in items:
             try:
                 tasks[executor.submit(task, item)] = item
-            except BrokenProcessPool as error:  # a process died while others were still being handed out
+            except BrokenProcessPool as error:  # a process died while tasks were still being submitted
                 yield item, error
         for future in as_completed(tasks):
             yield tasks[future], _tried(Future.result, future)
@@ -135,8 +128,12 @@ def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item
 
 
 def _interruptible(task: Task[Item, Result], item: Item) -> Result:
-    """In a process of the pool: SIGTERM ends the task as an exception does, so that it leaves no partial file."""
-    before = signal.signal(signal.SIGTERM, _terminated)
+    """Run a task in a process of the pool; SIGTERM raises in it, so that it removes its partial file."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise ToolError("its process was terminated", "run the same command again")
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         return task(item)
     finally:
@@ -144,7 +141,7 @@ def _interruptible(task: Task[Item, Result], item: Item) -> Result:
 
 
 def _begin_process() -> None:
-    """End this process when the one that started it, and reads its results, is killed; an interrupt is for that one."""
+    """Start of a pool process: ignore interrupts (the parent handles them) and end when the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -154,7 +151,3 @@ def _begin_process() -> None:
             os._exit(1)
 
         threading.Thread(target=wait, daemon=True).start()
-
-
-def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise ToolError("its process was terminated", "run the same command again")

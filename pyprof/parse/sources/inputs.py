@@ -1,4 +1,4 @@
-"""A name -> its bytes, opened once: a file, a pipe, `-` for standard input, a folder. What they mean is not known here."""
+"""A name (file, pipe, folder, `-` for standard input) -> its bytes, opened once."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 HEAD_BYTES = 1 << 20
 _PATIENCE_S = 2.0
 GZIP, SQLITE = b"\x1f\x8b", b"SQLite format 3\x00"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as a shell of Windows redirects
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")  # written by a redirection in PowerShell
 
 
 class _Rest(io.RawIOBase):
-    """A stream whose first bytes were read already: those, and then the rest."""
+    """A stream of bytes that were read already, then the rest."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._head, self._rest = io.BytesIO(head), rest
@@ -40,11 +40,10 @@ class _Rest(io.RawIOBase):
 
 
 class Input(ExitStack):
-    """What a name leads to, opened once. Use it in a `with`.
+    """An input, opened once; a context manager.
 
-    head: its first bytes; folder: whether it is a folder, which has none; is_file: whether it is a file on disk, which can be
-    read again, not a pipe or the like; standard: whether it is standard input.
-    Raises InputError, in one line, where it cannot be opened or is empty.
+    head: the first bytes, empty for a folder; folder: it is a folder; is_file: it is a file on disk, which can be read again;
+    standard: it is standard input. Raises InputError if it cannot be opened or is empty.
     """
 
     def __init__(self, name: str) -> None:
@@ -77,21 +76,21 @@ class Input(ExitStack):
             raise NotACapture(f"{self.name}: the file is empty", "record or export the capture again")
 
     def stream(self) -> io.BufferedReader:
-        """All its bytes from the first."""
+        """All bytes from the first."""
         if self.is_file:
             self._stream.seek(0)
             return self._stream
         return io.BufferedReader(_Rest(self.head, self._stream), HEAD_BYTES)
 
     def read_share(self) -> float | None:
-        """How much of a file was read from its stream, from 0 to 1; None where it is not read so."""
+        """Share of the file that was read from its stream, 0 to 1; None if unknown."""
         if not self.is_file or self._stream.closed:
             return None
         position = os.lseek(self._stream.fileno(), 0, os.SEEK_CUR)  # not `tell`, which would wait for a read under way
         return position / os.fstat(self._stream.fileno()).st_size if position > HEAD_BYTES else None
 
     def file(self) -> tuple[IO[bytes], Path]:
-        """The open file, and a path of it for what opens files by name; a copy of what is not on disk."""
+        """The open file and its path; a temporary copy if the input is not on disk."""
         if self.is_file and (path := self.path.resolve()).exists():
             return self._stream, path
         import shutil
@@ -104,7 +103,7 @@ class Input(ExitStack):
 
     @cached_property
     def database(self) -> Database:
-        """The database that it is."""
+        """The input as an SQLite database."""
         from pyprof.parse.sources.sqlite import Database
 
         stream, path = self.file()
@@ -112,11 +111,11 @@ class Input(ExitStack):
 
     @property
     def tables(self) -> Collection[str]:
-        """The tables of the database that it is; none where it is not a database."""
+        """Names of its tables; empty if it is not a database."""
         return self.database.tables if self.head.startswith(SQLITE) else ()
 
     def text(self, most: int) -> bytes:
-        """The first bytes of its text, decompressed where it is compressed; of a damaged file perhaps none."""
+        """The first bytes, decompressed if compressed; perhaps empty if the file is damaged."""
         if not self.head.startswith(GZIP):
             return self.head[:most]
         import zlib
@@ -128,17 +127,17 @@ class Input(ExitStack):
 
     @property
     def encoding(self) -> str:
-        """Of a text: UTF-8 or UTF-16; a byte order mark is not part of the text."""
+        """Encoding of a text, UTF-8 or UTF-16; decoding with it drops a byte order mark."""
         return "utf-16" if self.text(2).startswith(_UTF16) else "utf-8-sig"
 
     def decoded(self) -> str:
-        """The beginning of its text."""
+        """The beginning as text."""
         return self.text(HEAD_BYTES).decode(self.encoding, "replace")
 
 
 @contextmanager
 def _waiting(path: Path) -> Iterator[None]:
-    """Say after a moment what is waited for: a named pipe that nobody writes to is open for ever."""
+    """Tell after a moment that a named pipe waits for its writer, which may never come."""
     if not path.is_fifo():
         yield
         return
@@ -158,5 +157,5 @@ def _standard_input() -> io.BufferedReader:
         raise UsageError("no file was given, and standard input is a terminal", "python -m pyprof.prof net.dict")
     if (binary := getattr(sys.stdin, "buffer", None)) is not None:
         return binary  # type: ignore[no-any-return]
-    # Some caller put a stream of text there.
+    # A caller replaced it by a stream of text.
     return io.BufferedReader(io.BytesIO(sys.stdin.read().encode("utf-8", "surrogateescape")))

@@ -1,4 +1,4 @@
-"""`--cache`: what was parsed once is found again, and nothing else is ever taken for it."""
+"""`--cache`: a capture is parsed once; no other capture or version is ever taken for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nsys(path: Path) -> Path:
 
 @pytest.fixture
 def capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A capture; what is kept is kept beside it."""
+    """A capture; the cache is in the same temporary folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     return nsys(tmp_path / "net.sqlite")
 
@@ -84,7 +84,7 @@ def test_another_capture_or_another_code_finds_nothing(capture: Path, run: Run, 
     assert len(_entries()) == 3
 
 
-def test_a_rank_that_only_the_name_tells_is_that_of_each_copy(capture: Path, run: Run) -> None:
+def test_a_rank_known_from_the_file_name_is_each_copys_own(capture: Path, run: Run) -> None:
     event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5.0, "dur": 2.0, "args": {"correlation": 3}}
     launch = event | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": 1}
     text = json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [event, launch]})
@@ -108,7 +108,7 @@ def test_a_damaged_entry_is_made_again(capture: Path, run: Run, damage: Callable
     assert [path.read_bytes() for path in _entries()] == [whole]
 
 
-def test_what_depends_on_more_than_the_bytes_is_not_kept(capture: Path, run: Run, tmp_path: Path) -> None:
+def test_results_that_depend_on_other_files_are_not_cached(capture: Path, run: Run, tmp_path: Path) -> None:
     capture.with_name("net.sqlite-journal").write_bytes(b"")
     run("prof", "--cache", capture)
     capture.with_name("net.sqlite-journal").unlink()
@@ -124,7 +124,7 @@ def test_what_depends_on_more_than_the_bytes_is_not_kept(capture: Path, run: Run
     assert not _entries()
 
 
-def test_a_capture_that_changes_meanwhile_is_not_kept(capture: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_that_changes_meanwhile_is_not_cached(capture: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     made = loading._made
 
     def slow(*given: object) -> object:
@@ -136,7 +136,7 @@ def test_a_capture_that_changes_meanwhile_is_not_kept(capture: Path, run: Run, m
     assert not _entries()
 
 
-def test_the_least_lately_used_goes_first(capture: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_goes_first(capture: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     captures = []
     for number in range(3):
         captures.append(capture.with_name(f"{number}.sqlite"))
@@ -152,7 +152,7 @@ def test_the_least_lately_used_goes_first(capture: Path, run: Run, monkeypatch: 
     assert {path.name.split(".")[0] for path in _entries()} == {keys[0], keys[2]}
 
 
-def test_a_limit_that_is_no_size(capture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_must_be_a_size(capture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PYPROF_CACHE_SIZE", "much")
     assert main(["prof", "--cache", str(capture)]) == 2
     assert capsys.readouterr().err.startswith("pyprof: error: PYPROF_CACHE_SIZE much: not a size of at least 64M\n")
@@ -171,7 +171,7 @@ def test_a_folder_in_which_others_may_write_is_refused(capture: Path, link: bool
     assert "others may write there" in capsys.readouterr().err
 
 
-def test_where_nothing_can_be_kept_the_command_goes_on(capture: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_writable_cache_the_command_goes_on(capture: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run("prof", capture)
     monkeypatch.setenv("XDG_CACHE_HOME", str(capture))  # a file
     out, err = run("prof", "--cache", capture)

@@ -54,7 +54,7 @@ def _dies_at_three(number: int) -> int:
     return number * number
 
 
-def test_a_task_that_ends_its_workers_is_told_and_the_others_go_on(scheduler: str) -> None:
+def test_a_task_that_kills_its_workers_is_reported_and_the_others_go_on(scheduler: str) -> None:
     found = dict(on_dask(_dies_at_three, list(range(6)), scheduler))
     assert isinstance(found.pop(3), Exception) and found == {n: n * n for n in range(6) if n != 3}
 

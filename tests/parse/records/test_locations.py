@@ -74,7 +74,9 @@ def test_files_by_url_in_several_processes(tmp_path: Path, capsys: pytest.Captur
     assert len(stored(tmp_path / "set")) == 3
 
 
-def test_what_is_not_there(memory: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_and_packages(
+    memory: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("memory://run/*.nothing", "memory://nothing/*"):
         with pytest.raises(InputError, match="no capture"):
             expand([name])
@@ -94,7 +96,7 @@ def test_what_is_not_there(memory: object, monkeypatch: pytest.MonkeyPatch, caps
     assert "pip install 'pyprof[remote]'" in capsys.readouterr().err
 
 
-def test_a_stores_own_exceptions_are_told_in_a_line(memory: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stores_own_exceptions_become_one_line(memory: object, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refused(Exception):
         pass
 

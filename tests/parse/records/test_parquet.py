@@ -44,7 +44,7 @@ CAPTURES = [
 
 
 def resolved(records: Records) -> dict[str, list[object]]:
-    """Every column with what its codes stand for."""
+    """Every column, with codes replaced by their values."""
     pools = {"name": records.strings.values, "gpu": records.gpus, "engine_step": records.engine_steps}
     pools |= dict.fromkeys(("stack", "scope"), records.stacks) | dict.fromkeys(("call", "own", "inner"), records.calls)
     shown: dict[str, list[object]] = {}
@@ -125,7 +125,7 @@ def test_a_call_with_every_kind_of_argument_comes_back() -> None:
 
 
 def test_pools_are_stored_as_earlier_files_have_them() -> None:
-    """Objects by the names of their fields, all of them: a reader of the same schema version must find them so."""
+    """Objects with all their fields by name, as readers of the same schema version expect."""
     kept = {
         "gpus": [GpuInfo("A100", (8, 0))],
         "stacks": [Stack(("linear",), ("torch",), layer=("block",), seq_names=("aten::mm",), backward_at=0)],
@@ -168,7 +168,7 @@ def test_the_command_writes_all_kinds_and_prof_shows_the_same(
     assert shown[0] == shown[1]
 
 
-def test_what_is_not_printed_is_not_read(captures: Path, tmp_path: Path) -> None:
+def test_columns_that_are_not_printed_are_not_read(captures: Path, tmp_path: Path) -> None:
     path = tmp_path / "net.parquet"
     parquet.write(load_capture(captures / CAPTURES[0]), path)
     records = load(str(path))
@@ -194,7 +194,7 @@ def test_other_files_are_named(captures: Path, tmp_path: Path) -> None:
         load(str(other))
 
 
-def test_ops_put_in_place_of_the_files_stay_where_rows_are_chosen(tmp_path: Path) -> None:
+def test_replaced_ops_survive_select(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, seq = 10, op_id = 9, sizes = [[4, 2], [2, 8]]", 10, 50)
     for at in (20, 30, 40):
@@ -210,7 +210,7 @@ def test_ops_put_in_place_of_the_files_stay_where_rows_are_chosen(tmp_path: Path
     assert [stored.calls[code].op for code in stored["call"].tolist()] == ["mm"] * 3
 
 
-def test_changed_ops_stand_before_those_of_the_file(captures: Path, tmp_path: Path) -> None:
+def test_changed_ops_win_over_the_files(captures: Path, tmp_path: Path) -> None:
     whole = load_capture(captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite")
     parquet.write(whole, tmp_path / "net.parquet")
     records = parquet.read(tmp_path / "net.parquet")
@@ -232,7 +232,7 @@ def stored(tmp_path: Path) -> Path:
 
 
 def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What all commands that read everything say of it: one line of ours and a hint."""
+    """The error of every command that reads the whole file: one line and a hint."""
     said = set()
     for words in (["prof", str(path), "--csv", "-c", ",".join(column.key for column in SHOWN)], ["summary", str(path)]):
         assert main(words) == 1, words
@@ -277,7 +277,7 @@ def _damaged(stored: bytes) -> bytes:
 
 
 def _pool(text: str) -> bytes:
-    """A pool with a right checksum, whatever is in it."""
+    """A pool of any content with a correct checksum."""
     return base64.b64encode(zlib.compress(text.encode()))
 
 
@@ -325,7 +325,7 @@ def test_metadata_that_parse_does_not_write_is_refused(stored: Path, capsys: pyt
 
 
 def test_a_byte_changed_on_the_way_is_never_a_wrong_number(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Pages carry checksums; all bytes before the footer are asked."""
+    """Pages have checksums: every byte before the footer is tried."""
     words = ["prof", str(stored), "--csv", "--kinds", "all", "-c", ",".join(column.key for column in SHOWN)]
     assert main(words) == 0
     told, whole = capsys.readouterr().out, stored.read_bytes()
@@ -348,7 +348,7 @@ def test_one_execution_with_a_very_large_number_takes_no_memory(stored: Path, ca
     assert capsys.readouterr().out == told and told.count("\n") == 4
 
 
-def test_a_damaged_name_of_a_column_is_said(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_column_name_is_reported(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = stored.read_bytes()
     stored.write_bytes(whole.replace(b"by_time", b"by_ti\xede"))
     assert "cannot be read: " in refused(stored, capsys)

@@ -1,4 +1,4 @@
-"""Kinds, steps, ranges and times that are requested; what cannot be read is wrong usage."""
+"""Options for kinds, steps, ranges and times; malformed values are usage errors."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def run(file: Path, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def of_parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[Records, Path, int], Path]:
-    """What writes records in row groups of so many rows."""
+    """A function that writes records in row groups of so many rows."""
 
     def write(records: Records, path: Path, rows: int) -> Path:
         monkeypatch.setattr(writer, "_ROWS", rows)
@@ -104,7 +104,7 @@ def steps(tmp_path: Path, of_parts: Callable[[Records, Path, int], Path]) -> Pat
 
 
 def read_groups(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[int]]:
-    """Of each column the row groups that will be read."""
+    """Column -> the row groups that are read; filled while the test runs."""
     found: dict[str, set[int]] = {}
     read = reader.pq.ParquetFile.read_row_group
 
@@ -117,7 +117,7 @@ def read_groups(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[int]]:
     return found
 
 
-def test_what_is_outside_a_time_is_not_read(
+def test_row_groups_outside_a_time_are_not_read(
     steps: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = read_groups(monkeypatch)
@@ -129,7 +129,7 @@ def test_what_is_outside_a_time_is_not_read(
     assert found == {"start": {2}}
 
 
-def test_what_a_damaged_file_says_of_its_columns_ends_no_process(steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_column_metadata_crashes_no_process(steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, random = steps.read_bytes(), Random(1)
     begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     for _ in range(120):
@@ -139,7 +139,7 @@ def test_what_a_damaged_file_says_of_its_columns_ends_no_process(steps: Path, ca
             assert run(steps, (command, "--time", "4us:6us"), capsys)[0] in (0, 1), f"byte {at}, bit {bit}"
 
 
-def test_what_the_statistics_of_a_file_rule_out(steps: Path) -> None:
+def test_statistics_rule_row_groups_out(steps: Path) -> None:
     def held(least: int, beyond: int, name: str = "start_ns") -> list[bool]:
         stored = load(str(steps))
         return [stored._file.may_hold(name, group, least, beyond) for group in range(stored._file.file.num_row_groups)]

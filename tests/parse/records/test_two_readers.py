@@ -19,7 +19,7 @@ CAPTURES = {"h100_vit": (154, 153), "a100_train_stacks": (8568, 5000)}
 
 
 class Row(NamedTuple):
-    """What is known of one kernel."""
+    """The facts of one kernel that both readers must give."""
 
     op: str
     phase: int
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 def rows_of(path: Path) -> dict[int, Row]:
-    """By correlation id, the kernels that have a launch."""
+    """Correlation id -> kernel, for kernels with a launch."""
     records = load_capture(path)
     records = records.select((records["kind"] == ActivityKind.KERNEL) & (records["launch_ns"] >= 0))
     costs = Frame(records).costs

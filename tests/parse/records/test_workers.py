@@ -27,13 +27,13 @@ def _dying(number: int) -> int:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_one_that_raises_is_told_and_the_others_go_on(jobs: int) -> None:
+def test_a_task_that_raises_is_reported_and_the_others_go_on(jobs: int) -> None:
     found = dict(run_all(abs, [-4, "x", 2, -1], jobs))  # type: ignore[list-item, arg-type]
     assert isinstance(found.pop("x"), TypeError) and found == {-4: 4, 2: 2, -1: 1}  # type: ignore[call-overload]
     assert list(run_all(abs, [], jobs)) == []
 
 
-def test_a_process_that_dies_is_known_and_the_others_go_on() -> None:
+def test_a_process_that_dies_is_reported_and_the_others_go_on() -> None:
     found = dict(run_all(_dying, list(range(12)), 2))
     wrong = {n: type(error) for n, error in found.items() if isinstance(error, Exception)}
     assert wrong == {3: ValueError, 5: BrokenProcessPool, 6: BrokenProcessPool}
@@ -104,7 +104,7 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _asleep(path: str) -> str:
-    """Says that it runs, and leaves a file unless it is ended as an exception ends it."""
+    """Signals that it runs, and leaves a file unless an exception ends it."""
     Path(path).touch()
     try:
         time.sleep(60)

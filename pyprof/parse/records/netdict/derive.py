@@ -1,6 +1,6 @@
-"""What the original PyProf's lines leave out, derived from what they hold: op instances, directions, forward ops.
+"""Lines of the original PyProf -> op instances, directions and forward ops, which the lines do not state.
 
-An instance is known by markers and sequence numbers (altSeqId included), the direction by the thread.
+Markers and sequence numbers (altSeqId included) tell instances apart; the thread tells the direction.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Instance = tuple[int, int, int]  # op instance, call, scope
 
 
 class _Row(NamedTuple):
-    """One line of the original's: its row, its numbers, those of altSeqId, those of its backward functions."""
+    """One line: its row, its sequence numbers, altSeqId, and the numbers of its backward functions."""
 
     row: int
     numbers: list[int]
@@ -48,12 +48,12 @@ class _Row(NamedTuple):
 
 
 class Derived:
-    """Collects the original's lines, then fills in what they leave open. add_call: text and call -> its code."""
+    """Collects the original's lines, then fills in what they do not state. add_call: text and call -> its code."""
 
     def __init__(self, rules: OpRules, add_call: Callable[[str, OpCall], int]) -> None:
         self.rules, self.add_call = rules, add_call
         self.instances = 0
-        self.last: dict[int, tuple[object, set[object], int]] = {}  # tid -> (what the run shares, kernels seen in it, instance)
+        self.last: dict[int, tuple[object, set[object], int]] = {}  # tid -> (markers, kernels, number) of its last
         self.rows: list[_Row] = []
 
     def ops(self, row: int, record: Line, names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
@@ -66,7 +66,10 @@ class Derived:
         alternatives = [known(number) for number in record.get("altSeqId", ())]
         running = [number for name, number in zip(names, numbers, strict=True) if is_backward_name(name)]
         self.rows.append(_Row(row, numbers, alternatives, running, bool(calls or record.get("trace"))))
-        own = (self._own(calls) or dispatch[:1] or function)[:1]
+        # The op is a Python-level call: the last if it is a copy, else the first with a formula, else the last.
+        copies = [call for call in calls[-1:] if self.rules.is_copy(call.name)]
+        with_formula = [call for call in calls if self.rules.known(call.name) and not self.rules.is_structural(call.name)]
+        own = (copies or with_formula or calls[-1:] or dispatch or function)[:1]
         inner = (dispatch or function)[:1]
         code = self._code(own[0]) if own else -1
         return {
@@ -76,19 +79,13 @@ class Derived:
             "inner": self._code(inner[0]) if inner else -1,
         }
 
-    def _own(self, calls: list[OpCall]) -> list[OpCall]:
-        """Of Python-level calls those that may be the op, the likeliest first."""
-        copies = [call for call in calls[-1:] if self.rules.is_copy(call.name)]
-        with_formula = [call for call in calls if self.rules.known(call.name) and not self.rules.is_structural(call.name)]
-        return copies or with_formula or calls[-1:]
-
     def _code(self, call: OpCall) -> int:
         text = f"~{call.name}{call.args!r}{call.kwargs!r}" if call.described else f"{call.name}(...)"
         return self.add_call(text, call)
 
     def _instance(self, record: Line, calls: list[OpCall], own: OpCall, backward: bool) -> int:
-        """A run of kernels with the same markers down to the op's is one instance; where a forward kernel comes a second time,
-        another has begun. Without markers the sequence numbers tell them apart."""
+        """Consecutive kernels with equal markers down to the op's are one instance; a forward kernel that comes a second time
+        begins another. Without markers, sequence numbers tell instances apart."""
         tid = known(record.get("tid"))
         depth = calls.index(own) + 1 if own in calls else 0
         numbers = () if depth else tuple(record.get("seqMarker", ()))
@@ -103,7 +100,7 @@ class Derived:
         return instance
 
     def finish(self, columns: dict[str, Array]) -> None:
-        """Directions by thread, and backward rows joined to the last forward op with their number before them."""
+        """Set directions by thread, and join each backward row to the last earlier forward op with its sequence number."""
         engine = self._engine_threads(columns["tid"])
         forward_of: dict[int, Instance] = {}  # by sequence number
         for row, numbers, alternatives, function, _ in self.rows:
@@ -114,14 +111,14 @@ class Derived:
                 instance, call, scope = (int(columns[name][row]) for name in ("instance", "call", "scope"))
                 forward_of |= dict.fromkeys((*numbers, *alternatives, seq), (instance, call, scope))
             elif function:
-                # The number that the original chose if it is the function's, for it ordered numbers as text; else the
-                # function's, or any of the others. 0 among those is the counter of the backward thread itself.
+                # First the backward function's own numbers: the original chose by text order and may have taken another.
+                # 0 in altSeqId is the backward thread's own counter.
                 candidates = sorted([seq, *(n for n in alternatives if n > 0)], key=lambda n: n not in function)
                 for number in [n for n in candidates if n >= 0 and n in forward_of][:1]:
                     columns["fwd_instance"][row], columns["call"][row], columns["scope"][row] = forward_of[number]
 
     def _engine_threads(self, tids: npt.NDArray[np.int64]) -> set[int]:
-        """As in attribution: threads that run backward functions, nothing Python-level, and whose own counter stands still."""
+        """Autograd threads, as in attribution: they run backward functions, no Python, and their own counter stands still."""
         runs: set[int] = set()
         python: set[int] = set()
         own: dict[int, set[int]] = {}

@@ -1,7 +1,7 @@
-"""The original PyProf's view of a record: its lists of sequence markers, ids, modules and ops, and their text in net.dict.
+"""A record's stack and sequence numbers -> the original PyProf's lists of markers, ids, modules and ops, and their text.
 
-Its rules are followed where they are only conventions and mended where they are mistakes: numbers are ordered as numbers (it
-ordered them as text), and the number that counts does not depend on the kernel before.
+Follows the original's conventions and corrects its mistakes: numbers are sorted as numbers (it sorted them as text), and the
+chosen number does not depend on the previous kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Legacy(NamedTuple):
 
 
 def legacy_view(stack: Stack, numbers: list[int], seq: int) -> Legacy:
-    """numbers: one for each of stack.seq_names; seq: the number that counts, -1 none."""
+    """The original's lists. numbers: one for each of stack.seq_names; seq: the chosen sequence number, -1 none."""
     if not numbers:
         mod, op = _ops(stack, [])
         return Legacy([], [], [], mod, op)
@@ -38,7 +38,7 @@ def legacy_view(stack: Stack, numbers: list[int], seq: int) -> Legacy:
 
 
 def _pruned(pairs: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Of neighbours with one number and names that contain each other only the first; done twice it changes nothing more."""
+    """Drop a pair if it has the previous one's number and one of their names contains the other."""
     kept = pairs[:1]
     for number, name in pairs[1:]:
         before, name_before = kept[-1]
@@ -68,7 +68,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def json_text(value: object) -> str:
-    """JSON that is a Python literal as well: no escapes that Python reads differently, no lone surrogates."""
+    """JSON that is also a Python literal: no escapes that Python reads differently, no lone surrogates."""
     return sound_text(_encode(value))
 
 
@@ -77,19 +77,19 @@ def _escaped(value: object) -> str:
 
 
 class Sequences:
-    """The part of a line that sequence numbers change, filled into a pattern made once for each kind of stack.
+    """The part of a line from seqMarker to op, filled into patterns that many records share.
 
-    The view of a stack depends on how its numbers are ordered, on which of them counts and on whether the lowest is 0, not on
-    their values: each such case is worked out once, with small numbers in place of the real ones.
+    A pattern depends on the stack, the direction, the order of the numbers, which one is chosen and whether the lowest is 0,
+    but not on their values: it is made once per case, with small numbers in place of the real ones.
     """
 
     def __init__(self, stacks: list[Stack]) -> None:
         self.stacks = stacks
-        # (stack, direction, order of its numbers, which counts, whether the lowest is 0) -> pattern, places of its numbers
+        # (stack, direction, order of its numbers, the chosen one, whether the lowest is 0) -> pattern, places of its numbers
         self.patterns: dict[tuple[int, int, tuple[int, ...], int, bool], tuple[str, tuple[int, ...]]] = {}
 
     def text(self, stack: int, direction: int, numbers: list[int], seq: int, sub: int) -> str:
-        """From seqMarker to op; numbers: one for each of the stack's seq_names; seq: the one that counts, -1 none."""
+        """From seqMarker to op. numbers: one for each of the stack's seq_names; seq: the chosen one, -1 none; sub: subSeqId."""
         if len(numbers) < 2:
             ids, order = numbers, (0,) * len(numbers)
         else:
@@ -107,7 +107,7 @@ class Sequences:
     def _pattern(
         self, stack: int, direction: int, order: tuple[int, ...], counts: int, from_zero: bool
     ) -> tuple[str, tuple[int, ...]]:
-        """The text with %d for each number, and which of the ascending distinct numbers stands there; -1: the running one."""
+        """The text with %d for each number, and for each %d the index of its number among the distinct ones; -1: subSeqId."""
         first = 0 if from_zero else 1
         view = legacy_view(self.stacks[stack], [place + first for place in order], counts + first if counts >= 0 else -1)
         markers = [_escaped(f"{name}, seq = ")[:-1] + '%d"' for name, _ in view.seq_marker]

@@ -1,7 +1,7 @@
 """Lines of net.dict, pyprof's or the original PyProf's -> Records.
 
-A line of pyprof's is decoded into its own numbers and the JSON of everything else, which thousands of lines have in common:
-what that means is worked out once. Any other line is read as JSON, else as a Python literal; never evaluated.
+A line of pyprof is decoded into its own numbers and the JSON of everything else, which thousands of lines share and which is
+parsed once. Any other line is read as JSON, else as a Python literal; nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from pyprof.parse.records.netdict.write import ALWAYS, OPTIONAL, SOMETIMES
 
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
 _MAX_INSTANCE = 1 << 62
-_MAX_KINDS = 1 << 16  # of lines that are remembered
-
+_MAX_KINDS = 1 << 16  # kinds of lines that are remembered
 _MOST_UNKNOWN = 5  # keys that are reported
 
 _Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -37,7 +36,7 @@ _Instance = Annotated[int, msgspec.Meta(lt=_MAX_INSTANCE, ge=-(1 << 63))]
 _KEYS = {*ALWAYS, *SOMETIMES, *OPTIONAL}
 _OWN_INTEGERS = {key: field.column for key, field in OPTIONAL.items() if not field.shared}
 _INSTANCES = ("instance", "fwd_instance")
-# Keys of which each line has its own values (altSeqId follows from others), and those whose values many share, as JSON.
+# Keys whose values each line has for itself (altSeqId follows from others); then keys whose JSON many lines share.
 _OWN_KEYS: dict[str, tuple[Any, ...]] = {
     "altSeqId": (msgspec.Raw, msgspec.Raw(b"")),
     "kDuration": (_Int,), "seqMarker": (list[str], ()), "seqId": (list[_Int], ()), "subSeqId": (_Int | str, 0),
@@ -54,10 +53,10 @@ _Line = msgspec.defstruct(
     gc=False,
     forbid_unknown_fields=True,
 )
-# Columns of which each line has a number of its own, as they are collected after its kind and count of sequence numbers.
+# Columns with a number per line, in the order of `rows`, after the kind and the count of sequence numbers.
 _OWN = ("dur_ns", "seq", "sub", *_OWN_INTEGERS.values())
 _SHARED_END = len(_SHARED)  # where in a decoded line its own values begin
-_INTEGERS_BEGIN = _SHARED_END + 5  # behind altSeqId, kDuration, seqMarker, seqId, subSeqId
+_INTEGERS_BEGIN = _SHARED_END + 5  # after altSeqId, kDuration, seqMarker, seqId, subSeqId
 _OF_KIND = tuple(name for name in COLUMNS if name not in _OWN)
 _decode = msgspec.json.Decoder(_Line).decode
 
@@ -87,7 +86,7 @@ def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
 
 
 def _literal(line: str) -> object:
-    """The value of a line; None where it is neither JSON nor a Python literal."""
+    """The value of a line; None if it is neither JSON nor a Python literal."""
     for read in (json.loads, read_literal):
         try:
             return read(line.strip())
@@ -97,29 +96,29 @@ def _literal(line: str) -> object:
 
 
 def _split(markers: Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Names and sequence numbers of `name, seq = number`."""
+    """Split markers `name, seq = number` into names and numbers (as text)."""
     pairs = [marker.rpartition(", seq = ") for marker in markers]
     return tuple([name for name, _, _ in pairs]), [number for _, _, number in pairs]
 
 
 class _LineReader:
-    """Collects for each line the kind of line that it is and its own numbers, for each kind its columns, and pools."""
+    """Collects for each line its kind and its own numbers, for each kind the shared columns, and the pools."""
 
     def __init__(self, rules: OpRules) -> None:
         self.out = Records({})
         self.kinds: dict[tuple[object, ...], int] = {}
-        self.kind_columns = array("q")  # of each kind the columns of _OF_KIND
-        self.rows = array("q")  # of each line its kind, how many sequence numbers it has, the columns of _OWN
+        self.kind_columns = array("q")  # the columns of _OF_KIND, one row per kind
+        self.rows = array("q")  # per line: kind, count of sequence numbers, the columns of _OWN
         self.numbers = array("q")  # the sequence numbers of all lines
-        self.stacks: dict[Stack, int] = {}  # each with its code
+        self.stacks: dict[Stack, int] = {}  # stack -> code
         self.gpus: dict[GpuInfo, int] = {}
         self.engine_steps: dict[MarkedStep, int] = {}
         self.call_code: dict[str, int] = {}
         self.derived = Derived(rules, self.add_call)
-        self.unknown: dict[str, int] = {}  # keys that are not read, each with the number of its lines
+        self.unknown: dict[str, int] = {}  # key that is not read -> lines that have it
 
     def take(self, line: str) -> bool:
-        """Add a line of pyprof's; False where it is something else, or must be looked at more closely."""
+        """Add a line that pyprof wrote; False if it is anything else and `add` must parse it."""
         try:
             values = astuple(_decode(line))
             _, duration_ns, markers, seq_id, sub = values[_SHARED_END:_INTEGERS_BEGIN]
@@ -140,7 +139,7 @@ class _LineReader:
         return True
 
     def _learn(self, key: tuple[object, ...], line: str) -> int | None:
-        """The new kind of which this line is the first; None where it cannot be read that way."""
+        """Number of a new kind, from its first line; None if the line cannot be read this way."""
         if len(self.kinds) >= _MAX_KINDS:
             return None
         try:
@@ -171,8 +170,11 @@ class _LineReader:
         names, texts = _split(record.get("seqMarker", ()))
         numbers = [whole_number(number) for number in texts]
         seq = whole_number(record["seqId"][0]) if record.get("seqId") else -1
-        stack = self._stack(record, tuple(map(sound_text, names)), numbers, seq)
-        values = self._plain(record) | {"seq": seq, "stack": stack, "scope": self._scope(record, stack)}
+        scope = stack = self._stack(record, tuple(map(sound_text, names)), numbers, seq)
+        if "opLayer" in record:
+            own_scope = Stack(layer=_texts(record, "opLayer"), trace=_texts(record, "opTrace"))
+            scope = self.stacks.setdefault(own_scope, len(self.stacks))
+        values = self._plain(record) | {"seq": seq, "stack": stack, "scope": scope}
         if "kind" in record:
             ops = ("call", "own", "inner")
             values |= {key: self.call(sound_text(str(record[key]))) if key in record else -1 for key in ops}
@@ -197,8 +199,18 @@ class _LineReader:
         values["phase"] = _code(PHASES, line["phase"]) if "phase" in line else values["dir"]
         values["copykind"] = _COPY_CODE.get(line.get("copykind", ""), -1)
         values["by_time"] = whole_number(line.get("byTime", 0))
-        values["gpu"] = self._gpu(line["gpu"]) if "gpu" in line else -1
-        values["engine_step"] = self._engine_step(line["engineStep"]) if "engineStep" in line else -1
+        if "gpu" in line:
+            described = line["gpu"]
+            major, _, minor = str(described.get("cc", "")).partition(".")
+            cc = (whole_number(major), whole_number(minor)) if major and minor else None
+            sizes = (whole_number(described.get(k, -1)) for k in GPU_NUMBERS)
+            gpu = GpuInfo(sound_text(str(described.get("name", ""))), cc, *sizes)
+            values["gpu"] = self.gpus.setdefault(gpu, len(self.gpus))
+        if "engineStep" in line:
+            described = line["engineStep"]
+            pid, number, begin_ns, end_ns = (whole_number(described[key]) for key in ("pid", "number", "begin_ns", "end_ns"))
+            step = MarkedStep(pid, number, begin_ns, end_ns, _texts(described, "texts"))
+            values["engine_step"] = self.engine_steps.setdefault(step, len(self.engine_steps))
         return values
 
     def _stack(self, line: Line, names: tuple[str, ...], numbers: list[int], seq: int) -> int:
@@ -218,12 +230,6 @@ class _LineReader:
         )
         return self.stacks.setdefault(stack, len(self.stacks))
 
-    def _scope(self, line: Line, stack: int) -> int:
-        if "opLayer" not in line:
-            return stack
-        scope = Stack(layer=_texts(line, "opLayer"), trace=_texts(line, "opTrace"))
-        return self.stacks.setdefault(scope, len(self.stacks))
-
     def call(self, text: str) -> int:
         return self.call_code[text] if text in self.call_code else self.add_call(text, parse_call_text(text))
 
@@ -232,18 +238,6 @@ class _LineReader:
             self.call_code[text] = len(self.out.calls)
             self.out.calls.append(call)
         return self.call_code[text]
-
-    def _gpu(self, described: Line) -> int:
-        major, _, minor = str(described.get("cc", "")).partition(".")
-        cc = (whole_number(major), whole_number(minor)) if major and minor else None
-        numbers = (whole_number(described.get(k, -1)) for k in GPU_NUMBERS)
-        gpu = GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers)
-        return self.gpus.setdefault(gpu, len(self.gpus))
-
-    def _engine_step(self, described: Line) -> int:
-        pid, number, begin_ns, end_ns = (whole_number(described[key]) for key in ("pid", "number", "begin_ns", "end_ns"))
-        step = MarkedStep(pid, number, begin_ns, end_ns, _texts(described, "texts"))
-        return self.engine_steps.setdefault(step, len(self.engine_steps))
 
     def records(self) -> Records:
         """Everything that was added."""
@@ -268,8 +262,8 @@ class _LineReader:
 
 
 def _renumber(columns: dict[str, Array]) -> None:
-    """Instances far sparser than the records (lines chosen from a long file, or a damaged number) are numbered anew
-    in their order: others keep arrays by that number."""
+    """Renumber instances, in order, if their numbers are far larger than the count of records (lines picked from a long file,
+    or a damaged number): other code makes arrays of that length."""
     both = np.stack([columns["instance"], columns["fwd_instance"]])
     if both.max(initial=-1) < 1_000_000 + 16 * both.shape[1]:
         return
@@ -279,7 +273,7 @@ def _renumber(columns: dict[str, Array]) -> None:
 
 
 def _code(names: tuple[str, ...], text: object) -> int:
-    """The code of a text, -1 for `na`. Raises ValueError for any other."""
+    """Index of the text in names, -1 for `na`. Raises ValueError for an unknown text."""
     return -1 if text == "na" else names.index(str(text))
 
 

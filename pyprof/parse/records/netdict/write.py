@@ -1,8 +1,7 @@
 """Records <-> net.dict: one line a record, each both a JSON object and a Python dict literal.
 
-The original's 19 keys come first and mean what they meant, for the kernel's own stack. Ours follow; a key of which nothing is
-known is left out, an unknown integer among the 19 is "na". Lines are put together from pieces that are made once for each
-distinct thing. Reading takes our lines and the original's (tuples, single quotes); nothing is ever evaluated.
+The original's 19 keys come first with their old meaning, for the kernel's own stack; an unknown integer among them is "na".
+Our keys follow, without those that are unknown. Lines are joined from pieces of text made once per distinct value.
 """
 
 from __future__ import annotations
@@ -13,49 +12,62 @@ from itertools import groupby, pairwise, repeat
 from typing import Any, NamedTuple
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
-from pyprof.columns.types import Array
 from pyprof.hardware.names import short_name
 from pyprof.model.calltext import call_text
-from pyprof.model.records import COLUMNS, GPU_NUMBERS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
+from pyprof.model.records import COLUMNS, GPU_NUMBERS, KEYS, PHASES, POOLED, Records
 from pyprof.model.trace import COPY_KINDS, ActivityKind
 from pyprof.parse.records.netdict.original import Sequences, json_text
 
 Members = dict[str, Any]
-_ROWS = 1 << 16  # whose pieces are in memory at once
+_ROWS = 1 << 16  # rows of a chunk, the most whose text is in memory
 
 
 class _Pieces:
-    """Parts of lines that are the same for many records."""
+    """Pieces of lines that many records share."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
         names = {code: records.strings[code] for code in distinct_values(records["name"]).tolist()}
         self.begin = {code: f'{{"kShortName": {json_text(short_name(name))}, "kDuration": ' for code, name in names.items()}
         self.name = {code: json_text(name) for code, name in names.items()}
-        self.stacks = [_stack(stack) for stack in records.stacks]
+        self.stacks: list[Members] = [
+            {
+                **{key: json_text(getattr(stack, name)) for key, name in _OF_STACK.items()},
+                "ranges": json_text(stack.ranges) if stack.ranges else None,
+                "open": 1 if stack.open else None,
+            }
+            for stack in records.stacks
+        ]
         self.head = [_members({key: stack[key] for key in _OF_STACK}) + ", " for stack in self.stacks]
         self.calls = [*(json_text(call_text(call)) for call in records.calls), None]
-        self.gpus = [*(json_text(_described(gpu)) for gpu in records.gpus), None]
+        self.gpus: list[str | None] = []
+        for gpu in records.gpus:
+            cc = {} if gpu.cc is None else {"cc": "{}.{}".format(*gpu.cc)}
+            numbers = {key: getattr(gpu, key) for key in GPU_NUMBERS if getattr(gpu, key) > 0}
+            self.gpus.append(json_text({"name": gpu.name, **cc, **numbers}))
+        self.gpus.append(None)
         self.engine_steps = [*(json_text(asdict(step)) for step in records.engine_steps), None]
 
     def where(self, rows: slice) -> list[str]:
-        """From tid to phase."""
-        return self._each(rows, ("tid", "device", "stream", "name", "kind", "phase", *_GRID, *_BLOCK), self._where)
+        """The text of each row from tid to phase."""
 
-    def _where(self, values: list[int]) -> str:
-        tid, device, stream, name, kind, phase, *sizes = values
-        known = {key: value if value >= 0 else '"na"' for key, value in (("tid", tid), ("device", device), ("stream", stream))}
-        shapes = {"grid": sizes[:3] if sizes[0] >= 0 else [], "block": sizes[3:] if sizes[3] >= 0 else []}
-        codes = {"kind": f'"{ActivityKind.NAMES[kind]}"', "phase": f'"{(*PHASES, "na")[phase]}"'}
-        return _members({**known, **shapes, "kLongName": self.name[name], **codes})
+        def piece(values: list[int]) -> str:
+            tid, device, stream, name, kind, phase, *sizes = values
+            places = {"tid": tid, "device": device, "stream": stream}
+            known = {key: value if value >= 0 else '"na"' for key, value in places.items()}
+            shapes = {"grid": sizes[:3] if sizes[0] >= 0 else [], "block": sizes[3:] if sizes[3] >= 0 else []}
+            codes = {"kind": f'"{ActivityKind.NAMES[kind]}"', "phase": f'"{(*PHASES, "na")[phase]}"'}
+            return _members({**known, **shapes, "kLongName": self.name[name], **codes})
+
+        return self._each(rows, ("tid", "device", "stream", "name", "kind", "phase", *_GRID, *_BLOCK), piece)
 
     def numbers(self, rows: slice, keys: Sequence[str]) -> list[str]:
-        """Integers that are the same for many records; those left out that are not known."""
+        """The text of integers that many records share; unknown ones are left out."""
         columns = [OPTIONAL[key].column for key in keys]
         return self._each(rows, columns, lambda values: _members({k: v for k, v in zip(keys, values, strict=True) if v >= 0}))
 
     def ops(self, rows: slice) -> list[str]:
-        """From copykind to the end of the line."""
+        """The text of each row from copykind to the end of the line."""
         columns = ("kind", "copykind", "call", "own", "inner", "scope", "by_time", "stack", "gpu", "engine_step")
         return self._each(rows, columns, self._ops)
 
@@ -79,39 +91,29 @@ class _Pieces:
         return _members(members) + "}\n"
 
     def _each(self, rows: slice, columns: Sequence[str], piece: Callable[[list[int]], str]) -> list[str]:
-        """The piece of each row, made once for each distinct row of the columns."""
+        """The piece of each row, made once per distinct row of the columns."""
         found = distinct_rows(*(self.records[name][rows] for name in columns))
         pieces = list(map(piece, found.columns.T.tolist()))
         return [pieces[code] for code in found.inverse.tolist()]
 
 
 def _members(values: Members) -> str:
-    """Keys and values, which are JSON or whole numbers, as they stand within a line; None is left out."""
+    """Members of a JSON object as text, each after a comma. Values are JSON text or integers; None is left out."""
     return "".join([f', "{key}": {value}' for key, value in values.items() if value is not None])
-
-
-def _stack(stack: Stack) -> Members:
-    texts = {key: json_text(getattr(stack, name)) for key, name in _OF_STACK.items()}
-    return {**texts, "ranges": json_text(stack.ranges) if stack.ranges else None, "open": 1 if stack.open else None}
-
-
-def _described(gpu: GpuInfo) -> Members:
-    numbers = {key: getattr(gpu, key) for key in GPU_NUMBERS if getattr(gpu, key) > 0}
-    return {"name": gpu.name, **({} if gpu.cc is None else {"cc": "{}.{}".format(*gpu.cc)}), **numbers}
 
 
 _OF_STACK = {"layer": "layer", "trace": "trace", "reprMarkers": "reprs", "marker": "marker"}
 
 
 class Field(NamedTuple):
-    """An integer of a line: its column; shared: whether thousands of lines have the same, so that it is read once for them."""
+    """An integer key: its column; shared: thousands of lines have the same value, which is then read once for all."""
 
     column: str
     shared: bool
 
 
 _GRID, _BLOCK = (tuple(f"{kind}_{axis}" for axis in "xyz") for kind in ("grid", "block"))
-# Columns that a line holds in another way than as an integer that is left out where unknown.
+# Columns that a line does not hold as an optional integer.
 _OTHERWISE = {
     "kind", "dur_ns", "tid", "device", "stream", "name", *_GRID, *_BLOCK, "copykind", "dir", "phase", "seq", "sub", "by_time",
     *POOLED,
@@ -120,24 +122,23 @@ _FIRST = ("start_ns", "pid", "rank", "corr", "launch_ns", "launch_dur_ns", "inst
 _THEN = ("step", "recomputed", "regs", "smem_bytes", "bytes", "graph_node")
 _SHARED = ("pid", "rank", "step", "recomputed", "regs", "smem_bytes")
 _IN_ORDER = (*_FIRST, *_THEN, *(name for name in COLUMNS if name not in {*_OTHERWISE, *_FIRST, *_THEN}))
-# Our integer keys in the order of the line, left out where unknown. A column that is new in Records is written last and
-# read from each line.
+# Our optional integer keys, in the order of the line. A column added to Records is written last and read from each line.
 OPTIONAL = {KEYS.get(name, name): Field(name, name in _SHARED) for name in _IN_ORDER}
-# Of the other keys those of every line, then those that are left out where nothing is known.
+# The other keys: ALWAYS in every line, SOMETIMES left out if unknown.
 ALWAYS = {
     "kShortName": "short name of the kernel",
     "kDuration": "time of the kernel, in ns",
-    "layer": "named layers, outermost first; where none was named the user's ranges",
+    "layer": "named layers, outermost first; without named layers the user's ranges",
     "trace": "source lines of the call, outermost first",
     "reprMarkers": "printed modules",
     "marker": "texts of the Python-level calls",
     "seqMarker": "ranges with a sequence number: name, seq = number",
-    "seqId": "the sequence number that counts, a list of one or none",
+    "seqId": "the chosen sequence number, a list of one or none",
     "subSeqId": "n-th kernel in a row of one op and sequence number",
     "altSeqId": "the other sequence numbers",
-    "dir": "fprop or bprop; na where it is unknown",
+    "dir": "fprop or bprop; na if unknown",
     "mod": "modules of the Python-level calls",
-    "op": "their ops; without any those of the sequence markers",
+    "op": "their ops; without such calls the ops of the sequence markers",
     "tid": "launching thread",
     "device": "device ordinal",
     "stream": "stream",
@@ -145,20 +146,20 @@ ALWAYS = {
     "block": "threads of a block: x, y, z",
     "kLongName": "whole name of the kernel",
     "kind": "kernel, graph, memcpy, memset or cpu",
-    "phase": f"{', '.join(PHASES)}; na where it is unknown",
+    "phase": f"{', '.join(PHASES)}; na if unknown",
 }
 SOMETIMES = {
     "copykind": "direction of a copy",
     "call": "the op with its arguments; of a backward kernel its forward's",
-    "own": "the op of the instance itself, where it is not `call`",
+    "own": "the op of the instance itself, if it is not `call`",
     "inner": "innermost dispatcher op or autograd function",
-    "opLayer": "layers of `call`, where they are not the kernel's own",
-    "opTrace": "source lines of `call`, where they are not the kernel's own",
+    "opLayer": "layers of `call`, if they differ from the kernel's own",
+    "opTrace": "source lines of `call`, if they differ from the kernel's own",
     "byTime": "1: its ranges are those open on the main thread at that time",
     "ranges": "the user's ranges, with their domains",
-    "open": "1: some of those were never closed",
+    "open": "1: some of the ranges were never closed",
     "engineStep": "the serving engine's step: its process, number, begin and end in ns, and the texts of its annotations",
-    "gpu": "the device: name, cc, sms, clock_hz, dram_bytes_per_s, l2_bytes, memory_bytes as far as known",
+    "gpu": "the device: name, cc, sms, clock_hz, dram_bytes_per_s, l2_bytes, memory_bytes; unknown ones are left out",
 }
 
 
@@ -192,12 +193,11 @@ def _some_lines(records: Records, rows: slice, pieces: _Pieces, sequences: Seque
     for shared, keys in groupby(OPTIONAL, lambda key: OPTIONAL[key].shared):
         if shared:
             parts.append(pieces.numbers(rows, list(keys)))
-        else:
-            parts += [_each_own(key, records[OPTIONAL[key].column][rows]) for key in keys]
+            continue
+        for key in keys:
+            values = records[OPTIONAL[key].column][rows]
+            if (values < 0).all():
+                parts.append(repeat("", len(values)))
+            else:
+                parts.append([f', "{key}": {value}' if value >= 0 else "" for value in values.tolist()])
     yield from map("".join, zip(*parts, pieces.ops(rows), strict=True))
-
-
-def _each_own(key: str, values: Array) -> Iterable[str]:
-    if (values < 0).all():
-        return repeat("", len(values))
-    return (f', "{key}": {value}' if value >= 0 else "" for value in values.tolist())

@@ -1,4 +1,4 @@
-"""A Parquet file -> Records whose columns, pools and sequence numbers are read from the file when they are first used."""
+"""A Parquet file -> Records whose columns, pools and sequence numbers are read when first used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, arrow_type
 from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_host, read_pool
 
 _DAMAGED = "the file is damaged: copy it or parse the capture again"
-_MOST_BYTES = (1 << 31) - 1  # of the pools in the metadata
+_MOST_BYTES = (1 << 31) - 1  # of the metadata, which hold the pools
 _READ_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
 _TYPES = {column.name: column.type for column in SCHEMA}
 _NAMES = {column.record: column.name for column in SCHEMA if column.record}
@@ -31,7 +31,7 @@ _NAMES = {column.record: column.name for column in SCHEMA if column.record}
 def read_file(path: Path) -> Records:
     """The records of a file that `write_file` wrote.
 
-    Raises NotACapture for a Parquet file that pyprof did not write, InputError for one of another version or a damaged one.
+    Raises NotACapture for a Parquet file that pyprof did not write, InputError for another version or damage.
     """
     return _Stored(_File(path))
 
@@ -68,7 +68,7 @@ class _File:
         return int(self.begins[-1])
 
     def column(self, name: str, rows: Array | None = None) -> Array:
-        """A column of Records at these rows, None: at all; row groups without such a row are not read."""
+        """A column of Records at these rows (None: all). Reads only row groups that hold some of them."""
         groups, places = self._groups(rows)
         dtype = np.dtype(COLUMNS[name][0])
         parts = [self._values(name, chunk).astype(dtype, copy=False) for chunk in self._chunks(_NAMES[name], groups)]
@@ -78,7 +78,7 @@ class _File:
         return np.broadcast_to(values[0], len(values)) if is_constant(values) else values
 
     def _groups(self, rows: Array | None) -> tuple[Ints, Array | None]:
-        """The row groups that hold some rows, and where the rows stand in these row groups one after another."""
+        """The row groups that hold these rows, and the position of each row in the concatenation of these row groups."""
         if rows is None:
             return np.arange(len(self.begins) - 1), None
         used = np.unique(np.searchsorted(self.begins, rows, "right") - 1, return_counts=True)[0]
@@ -87,7 +87,7 @@ class _File:
         return used, rows - (self.begins[used] - held[:-1])[at]
 
     def _chunks(self, column: str, groups: Ints) -> Iterator[pa.Array]:
-        """A column of some row groups; damage is an InputError."""
+        """Chunks of a column of some row groups. Raises InputError if they are damaged."""
         rows, expected = 0, int(np.diff(self.begins)[groups].sum())
         try:
             for group in groups.tolist():
@@ -96,17 +96,17 @@ class _File:
                     yield chunk
         except (*_READ_ERRORS, KeyError) as error:  # KeyError: a damaged schema has two of one name
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
-        if rows != expected:  # a damaged page can be passed over without an error
+        if rows != expected:  # pyarrow may skip a damaged page without an error
             raise InputError(f"{self.path}: its column {column!r} has {rows} rows of {expected}", _DAMAGED)
         pa.default_memory_pool().release_unused()
 
     def may_hold(self, name: str, group: int, least: int, beyond: int) -> bool:
-        """False where the statistics of a row group rule out a value from `least` to before `beyond`."""
+        """False if the statistics of a row group rule out all values v with least <= v < beyond."""
         paths = [self.file.schema.column(at).path for at in range(len(self.file.schema))]
         try:
             column = self.file.metadata.row_group(group).column(paths.index(_NAMES[name]))
             if column.physical_type != self.file.schema.column(paths.index(_NAMES[name])).physical_type:
-                return True  # damaged: asked for statistics, Arrow would end the process
+                return True  # damaged: reading the statistics would crash Arrow
             told = column.statistics
             if told is None or not told.has_null_count or (told.null_count and least <= -1 < beyond):
                 return True
@@ -118,7 +118,7 @@ class _File:
             return True
 
     def _values(self, name: str, chunk: pa.Array) -> Array:
-        """A chunk of a column as Records has it."""
+        """A chunk as values of a column of Records."""
         column = _NAMES[name]
         if len(chunk) and chunk.null_count == len(chunk):
             return np.broadcast_to(np.int64(-1), len(chunk))
@@ -134,7 +134,7 @@ class _File:
         return values
 
     def _codes(self, name: str, texts: pa.Array) -> list[int]:
-        """The code of each of the distinct texts of a chunk."""
+        """The code in Records of each text in a chunk's dictionary."""
         code = self.strings.code if name == "name" else SPELLED[name].index
         try:
             return [code(text) for text in texts.to_pylist()]
@@ -155,7 +155,7 @@ class _File:
         return self.pools[name]
 
     def sequences(self, rows: Array | None) -> tuple[Ints, Ints]:
-        """seq_offsets and seq_numbers of these rows, None: of all."""
+        """seq_offsets and seq_numbers of these rows (None: all)."""
         groups, places = self._groups(rows)
         lists = [*self._chunks("seq_numbers", groups)]
         lengths = [np.zeros(1, np.int64), *(np.diff(to_numpy(chunk.offsets)) for chunk in lists)]
@@ -165,7 +165,7 @@ class _File:
 
 
 class _Columns(dict[str, Array]):
-    """Columns of some rows of a file, read when they are first used."""
+    """Columns of some rows of a file, read when first used."""
 
     def __init__(self, file: _File, rows: Array | None) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class _Columns(dict[str, Array]):
 
 
 class _Stored(Records):
-    """Records that are read from a file when they are first used; rows: positions in the file, None: all."""
+    """Records read from a file when first used. rows: positions in the file, None: all."""
 
     def __init__(self, file: _File, rows: Array | None = None) -> None:
         self._file, self._rows = file, rows
@@ -223,17 +223,15 @@ class _Stored(Records):
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         selected = _Stored(self._file, positions if self._rows is None else self._rows[positions])
         selected.columns.update({name: values[positions] for name, values in self.columns.items()})
-        return selected._with_calls(vars(self).get("calls"))
+        if "calls" in vars(self):
+            selected.calls = self.calls
+        return selected
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         changed = _Stored(self._file, self._rows)
         changed.columns.update(self.columns | columns)
-        return changed._with_calls(calls)
-
-    def _with_calls(self, calls: list[OpCall] | None) -> Records:
-        if calls is not None:
-            self.calls = calls
-        return self
+        changed.calls = calls
+        return changed
 
 
 def _first_line(error: Exception) -> str:

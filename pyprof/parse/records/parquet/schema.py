@@ -1,4 +1,4 @@
-"""The columns of net.parquet, declared once: what is written, what is checked when read, what `pyprof help formats` prints.
+"""The columns of net.parquet, declared once for the writer, the reader and `pyprof help formats`.
 
 A type is `text`, `bool` or an integer, a list of one type ([type]), or a struct ({field: type}). No Arrow arrays here.
 """
@@ -26,7 +26,7 @@ _KEYS = KEYS | {"bytes": "copy_bytes"}  # prof's `bytes` are the op's
 
 
 class ParquetColumn(NamedTuple):
-    """One column of the file; record: the column of Records that it holds, "" where it is made from others, for people."""
+    """One column of the file. record: the column of Records that it stores, "" for a derived column that only people need."""
 
     name: str
     type: Type
@@ -53,10 +53,10 @@ SCHEMA: tuple[ParquetColumn, ...] = (
     ParquetColumn("params", "text", "the op's arguments as one text"),
     ParquetColumn(
         "args", [_ARGUMENT], "the op's arguments in order: shape, dtype and (where not contiguous) strides of a tensor, all in "
-        "elements; of others the value as text; name where it was passed by name; tensors of a list one by one",
+        "elements; other values as text; name of a keyword argument; tensors of a list one by one",
     ),
     ParquetColumn("inner", "text", "innermost dispatcher op or autograd function"),
-    ParquetColumn("layer", ["text"], "named layers around the op, outermost first; where none was named the user's ranges"),
+    ParquetColumn("layer", ["text"], "named layers around the op, outermost first; without named layers the user's ranges"),
     ParquetColumn("trace", ["text"], "source lines of the call, outermost first"),
     ParquetColumn("src", "text", "source line that called the op"),
     ParquetColumn("kernel", "text", "short name of the kernel"),
@@ -80,7 +80,7 @@ def arrow_type(kind: Type) -> Any:
 
 
 def leaf_paths(name: str, kind: Type) -> Iterator[str]:
-    """The Parquet columns below a column."""
+    """Paths of the leaf columns that Parquet stores for a column."""
     if isinstance(kind, list):
         yield from leaf_paths(f"{name}.list.element", kind[0])
     elif isinstance(kind, Mapping):

@@ -1,7 +1,7 @@
-"""What a Parquet file of records holds beside its columns: facts about the capture, and the pools that its columns refer to.
+"""Facts about a capture and the pools of its records <-> JSON in the metadata of a Parquet file.
 
-All of it is JSON in the file's metadata. A pool is compressed, with zlib's checksum; a call is stored as its text in net.dict.
-A file that was damaged, or written again by another program, is reported here, by an error that names the fault. No Arrow here.
+Pools are compressed, with zlib's checksum; a call is stored as its text in net.dict. Damaged metadata, or metadata rewritten by
+another program, raise an error that names the fault.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TYPES: dict[str, Any] = {
     "stacks": list[Stack], "calls": list[str], "gpus": list[GpuInfo], "engine_steps": list[MarkedStep]
 }  # fmt: skip
 _MOST = (1 << 63) - 1
-_CACHED = 1 << 14  # items of pools: the files of one job's ranks hold the same
+_CACHED = 1 << 14  # pool items: the files of a job's ranks share most of them
 Item = TypeVar("Item")
 
 
@@ -41,7 +41,7 @@ class _Version(msgspec.Struct):
 
 
 class StoredFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields of Records that are neither columns nor pools."""
+    """Fields of Records other than columns and pools."""
 
     version: int
     source: str
@@ -51,15 +51,15 @@ class StoredFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def stored_facts(records: Records) -> bytes:
-    """The facts about some records as they are stored."""
+    """Encode the facts about records."""
     notes = list(map(sound_text, records.notes))
     return msgspec.json.encode(StoredFacts(SCHEMA_VERSION, records.source, records.counts, notes, records.utc_ns))
 
 
 def read_facts(path: object, metadata: dict[bytes, bytes]) -> StoredFacts:
-    """The facts in a file's metadata.
+    """Decode the facts in a file's metadata.
 
-    Raises NotACapture for a file that pyprof did not write, InputError for one of another version or with other metadata.
+    Raises NotACapture for a file that pyprof did not write, InputError for another version or unreadable metadata.
     """
     stored = metadata.get(KEY)
     if stored is None:
@@ -80,7 +80,7 @@ class _HostSide(msgspec.Struct):
 
 
 def stored_host(records: Records) -> dict[bytes, bytes]:
-    """Steps and host of some records as they are stored; nothing where they have none."""
+    """Encode the steps and host of records; empty if they have neither."""
     if records.steps is None and records.host is None:
         return {}
     plain = msgspec.json.encode(_HostSide(HOST_VERSION, records.steps, records.host))
@@ -88,8 +88,7 @@ def stored_host(records: Records) -> dict[bytes, bytes]:
 
 
 def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | None]:
-    """Steps and host in a file's metadata; None where they are absent or of a later version. Raises one of POOL_ERRORS where
-    they are damaged."""
+    """Decode steps and host; None if absent or of another version. Raises one of POOL_ERRORS if damaged."""
     if HOST_KEY not in metadata:
         return None, None
     plain = zlib.decompress(base64.b64decode(metadata[HOST_KEY], validate=True))
@@ -114,18 +113,18 @@ def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | 
 
 
 def pool_key(pool: str) -> bytes:
-    """The name of a pool in the metadata."""
+    """Key of a pool in the metadata."""
     return KEY + b"." + pool.encode()
 
 
 def stored_pool(items: Sequence[object]) -> bytes:
-    """Stacks, calls, devices or steps of engines as they are stored: JSON, compressed, in base64 since metadata are text."""
+    """Encode stacks, calls, devices or scheduler steps: JSON, compressed, in base64 because metadata are text."""
     plain = msgspec.to_builtins([call_text(item) if isinstance(item, OpCall) else item for item in items])
     return base64.b64encode(zlib.compress(json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace"), 1))
 
 
 def read_pool(pool: str, stored: bytes) -> list[Any]:
-    """The items of a pool. Raises one of POOL_ERRORS where it is damaged."""
+    """Decode a pool. Raises one of POOL_ERRORS if it is damaged."""
     items = msgspec.json.decode(zlib.decompress(base64.b64decode(stored, validate=True)), type=_TYPES[pool])
     if pool == "calls":
         return list(map(_call, items))
@@ -141,5 +140,5 @@ def _call(text: str) -> OpCall:
 
 @lru_cache(_CACHED)
 def _shared(item: Item) -> Item:
-    """The first of equal items."""
+    """The first of equal items, so that files share one object."""
     return item

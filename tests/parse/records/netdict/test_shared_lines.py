@@ -40,7 +40,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def _outcome(given_lines: list[str]) -> object:
-    """All that was read, or what is told where it cannot be."""
+    """All that was read, or the error's text."""
     try:
         found = read_lines(given_lines, "net.dict", op_rules())
     except InputError as error:
