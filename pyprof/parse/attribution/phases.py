@@ -68,7 +68,12 @@ class Phases:
 def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     """Phase and direction of each row."""
     kind, name, strings = says.kind, says.name, capture.trace.strings
-    phase = _said(capture, says)
+    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in says.stacks), False])
+    phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
+    backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
+    phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
+    optimizer = _in_ops(capture, says, lambda call: re.fullmatch(_OPTIMIZER_OP, call.op) is not None)
+    phase[says.kernels.optimizer | optimizer] = OPTIMIZER
     inferred = np.zeros(len(kind), np.bool_)
     bare = np.flatnonzero(phase < 0)
     if len(bare):
@@ -88,17 +93,6 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     phase[(kind == ActivityKind.CPU) & _in_ops(capture, says, lambda call: call.module == "c10d")] = COMMUNICATION
     phase[np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
     return Phases(phase, direction, inferred)
-
-
-def _said(capture: CaptureFacts, says: Evidence) -> Array:
-    """Phases by the ops, functions and ranges around each row."""
-    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in says.stacks), False])
-    phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
-    backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
-    phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
-    optimizer = _in_ops(capture, says, lambda call: re.fullmatch(_OPTIMIZER_OP, call.op) is not None)
-    phase[says.kernels.optimizer | optimizer] = OPTIMIZER
-    return phase
 
 
 def phase_of_range(name: str) -> int:

@@ -120,11 +120,7 @@ class PageFile:
     def __init__(self, descriptor: int, path: Path) -> None:
         if sys.byteorder != "little" or not hasattr(os, "preadv"):
             raise OddFile("this machine is not little-endian, or has no preadv")
-        self._file, self._path = descriptor, path
-        self._read_header(path)
-        self._tree_of = np.zeros(self.pages + 1, np.int32)  # root of the table that each page read so far belongs to
-
-    def _read_header(self, path: Path) -> None:
+        self._file = descriptor
         _check_journals(path)
         header = os.pread(self._file, 100, 0)
         size = os.fstat(self._file).st_size
@@ -149,6 +145,7 @@ class PageFile:
         self.vacuumed = header[52:56] != bytes(4)
         self.most_local = self.usable - 35
         self.least_local = (self.usable - 12) * 32 // 255 - 23
+        self._tree_of = np.zeros(self.pages + 1, np.int32)  # root of the table that each page read so far belongs to
 
     def _page(self, number: int) -> bytes:
         raw = os.pread(self._file, self.page_bytes, (number - 1) * self.page_bytes)
@@ -200,20 +197,16 @@ class PageFile:
         block = PageBlock(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
         for begin in range(0, len(leaves), at_once):
             part = leaves[begin : begin + at_once]
-            self._fill(block.raw, part)
+            # Pages that are neighbours in the file are read at once.
+            for first, last in pairwise([0, *(np.flatnonzero(np.diff(part) != 1) + 1).tolist(), len(part)]):
+                into = block.raw.data[first * self.page_bytes : last * self.page_bytes]
+                if os.preadv(self._file, [into], (int(part[first]) - 1) * self.page_bytes) != len(into):
+                    raise OddFile("cut short")
             at, page_end = self._pointers(
                 block.raw[: len(part) * self.page_bytes].reshape(-1, self.page_bytes), len(leaves) == 1
             )
             if len(at):
                 yield self._payloads(block, at, page_end, rowids)._replace(pages=begin + len(part))
-
-    def _fill(self, raw: Bytes, numbers: Ints) -> None:
-        """Read pages into `raw` in their order; pages that are neighbours in the file are read at once."""
-        cuts = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
-        for begin, end in pairwise(cuts):
-            into = raw.data[begin * self.page_bytes : end * self.page_bytes]
-            if os.preadv(self._file, [into], (int(numbers[begin]) - 1) * self.page_bytes) != len(into):
-                raise OddFile("cut short")
 
     def _pointers(self, pages: Bytes, alone: bool) -> tuple[Ints, Ints]:
         """Where in the block each cell begins, and where the usable part of its page ends."""
