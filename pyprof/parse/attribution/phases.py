@@ -85,7 +85,15 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
         inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL) & (phase[bare] != BACKWARD)
         phase[bare[inferred[bare]]] = BACKWARD
         _fill_between(capture, says, phase)
-        _fill_by_name(says, phase, inferred)
+        # A kernel that is still without one gets the phase of the other kernels of its name, if they all agree.
+        kernel = kind == ActivityKind.KERNEL
+        seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
+        known = kernel & (phase >= 0) & ~inferred
+        seen[phase[known], name[known]] = True
+        alone = np.where(seen.sum(axis=0) == 1, seen.argmax(axis=0), -1).astype(np.int8)
+        bare = np.flatnonzero(kernel & (phase < 0))
+        phase[bare] = alone[name[bare]]
+        inferred[bare] = phase[bare] >= 0
     # The codes of the first two phases are those of directions.
     direction = np.where(phase == OPTIMIZER, np.int8(DIRECTIONS.index("fprop")), phase)
     phase[texts_where(strings, name, lambda text: is_of(text, _COMMUNICATION))[name]] = COMMUNICATION
@@ -155,15 +163,3 @@ def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) ->
     edges[begin[inside]] = 1
     edges[end[inside]] = -1
     phase[order[np.cumsum(edges[:-1], dtype=np.int8) > 0]] = FORWARD
-
-
-def _fill_by_name(says: Evidence, phase: Array, inferred: Bools) -> None:
-    """Give a kernel without a phase that of the other kernels of its name, if they all agree."""
-    kernel, name = says.kind == ActivityKind.KERNEL, says.name
-    seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
-    known = kernel & (phase >= 0) & ~inferred
-    seen[phase[known], name[known]] = True
-    alone = np.where(seen.sum(axis=0) == 1, seen.argmax(axis=0), -1).astype(np.int8)
-    bare = np.flatnonzero(kernel & (phase < 0))
-    phase[bare] = alone[name[bare]]
-    inferred[bare] = phase[bare] >= 0

@@ -98,7 +98,9 @@ class Database:
             self.rows("BEGIN")
             for table, root, sql in self.rows("SELECT name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')"):
                 self.tables[str(table)] = (root if isinstance(root, int) else 0, str(sql))
-            self._pages: PageReader | None = PageReader(descriptor, path)
+            if log := _log_of(path):
+                raise OddFile(f"{log} may hold changes that are not in the file, or must be rolled back")
+            self._pages: PageReader | None = PageReader(descriptor)
         except OddFile:
             self._pages = None  # all tables are read row by row
         except BaseException:

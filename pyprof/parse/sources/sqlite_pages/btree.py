@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ _LONGEST_SPILL = 64 << 20  # bytes of payloads in overflow pages, per block
 _LEAF, _INTERIOR = 13, 5
 _DEEPEST = 20
 _MOST_PAYLOAD = (1 << 31) - 1
-_JOURNAL, _WAL = "-journal", "-wal"
 
 
 class OddFile(Exception):
@@ -111,17 +109,16 @@ def _bytes_of_all(words: npt.NDArray[np.uint64]) -> int:
 
 
 class PageFile:
-    """The pages of a database that is at rest.
+    """The pages of a database that is at rest, without a journal beside it.
 
     descriptor: the open file, which stays the caller's. The caller holds SQLite's read lock; since closing any descriptor of
     the file gives up the process's locks, this class opens and closes none.
     """
 
-    def __init__(self, descriptor: int, path: Path) -> None:
+    def __init__(self, descriptor: int) -> None:
         if sys.byteorder != "little" or not hasattr(os, "preadv"):
             raise OddFile("this machine is not little-endian, or has no preadv")
         self._file = descriptor
-        _check_journals(path)
         header = os.pread(self._file, 100, 0)
         size = os.fstat(self._file).st_size
         if len(header) < 100 or header[:16] != b"SQLite format 3\x00" or header[21:24] != b"\x40\x20\x20":
@@ -272,12 +269,3 @@ class PageFile:
             number = int.from_bytes(raw[:4], "big")
             parts.append(raw[4 : self.usable])
         return b"".join(parts)[:size]
-
-
-def _check_journals(path: Path) -> None:
-    """Raise OddFile if a journal beside the file may hold changes that are not in it, or must be rolled back."""
-    real = path.resolve()
-    for ending in (_JOURNAL, _WAL):
-        beside = real.with_name(real.name + ending)
-        if beside.exists() and beside.stat().st_size:
-            raise OddFile(f"{beside.name} exists")
