@@ -1,4 +1,4 @@
-"""Keys -> rows of another table with the same key, and the rows of each group."""
+"""Numbers -> the rows of another table that have the same number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from pyprof.columns.distinct import row_type
 from pyprof.columns.nesting import stable_order
-from pyprof.columns.types import Array, Integers, Ints
+from pyprof.columns.types import Array
 
 
 def first_rows(known: Array, wanted: Array) -> Array:
@@ -27,19 +27,3 @@ def _rows(known: Array, wanted: Array, *, last: bool) -> Array:
     good = good[values[at[good]] == wanted[good]]
     result[good] = order[at[good]]
     return result
-
-
-class RowsByGroup:
-    """The rows of each group, by a group number from 0 on per row."""
-
-    def __init__(self, number: Integers, count: int) -> None:
-        self._bounds = np.append(0, np.cumsum(np.bincount(number, minlength=count)[:count])).tolist()
-        self._order = None if (number[1:] >= number[:-1]).all() else stable_order(number).astype(row_type(len(number)))
-
-    def __len__(self) -> int:
-        return len(self._bounds) - 1
-
-    def __getitem__(self, number: int) -> Ints:
-        """The rows of a group, ascending."""
-        begin, end = self._bounds[number], self._bounds[number + 1]
-        return np.arange(begin, end) if self._order is None else self._order[begin:end].astype(np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.columns.joins import RowsByGroup, first_rows, last_rows
+from pyprof.columns.joins import first_rows, last_rows
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
 
@@ -18,12 +18,3 @@ def test_rows_of_numbers(known: list[int], wanted: list[int]) -> None:
     columns = np.array(known, np.int64), np.array(wanted, np.int32)
     assert first_rows(*columns).tolist() == [first.get(number, -1) for number in wanted]
     assert last_rows(*columns).tolist() == [last.get(number, -1) for number in wanted]
-
-
-@given(st.lists(st.integers(0, 45), max_size=60))
-def test_rows_by_group(numbers: list[int]) -> None:
-    number = np.array(numbers, np.int64)
-    groups = RowsByGroup(number, 46)
-    assert len(groups) == 46
-    for one in range(46):
-        assert groups[one].tolist() == np.flatnonzero(number == one).tolist()

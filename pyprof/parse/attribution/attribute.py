@@ -24,6 +24,7 @@ from pyprof.parse.attribution.host import host_of
 from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, launch_of_activity, ranks, take
 from pyprof.parse.attribution.marked_steps import Marks, find_engine_steps, mark_steps
 from pyprof.parse.attribution.ops import (
+    UNSETTLED,
     KernelOps,
     NumberedRanges,
     instances,
@@ -31,7 +32,6 @@ from pyprof.parse.attribution.ops import (
     op_table,
     ops_around,
     owners,
-    settled,
     with_none,
 )
 from pyprof.parse.attribution.phases import Evidence, Phases, find_phases
@@ -44,7 +44,6 @@ from pyprof.parse.attribution.slices import (
     ThreadFacts,
     add_slice,
     attribute_slices,
-    no_results,
 )
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
 
@@ -125,7 +124,7 @@ def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, KernelRanges, Slice
 
     around = ops_around(capture)
     called, capture.trace.activities, at = cpu_rows(capture, around)
-    found, results = KernelRanges.unknown(len(at)), no_results(capture)
+    found, results = KernelRanges.unknown(len(at)), SliceResults(capture)
     everything = Slice(0, -1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
     placed = Placed(at, np.zeros(len(at), np.bool_), called.range_thread, called.when)
     add_slice(capture, found, results, around, everything, placed)
@@ -151,8 +150,10 @@ def _find_directions(capture: CaptureFacts, launches: Launched, kernels: KernelR
     # sequence counter does not move (it moves where a checkpoint runs forward again).
     engine = threads.runs & ~threads.python & (capture.trace.threads["main"] != 1) & (threads.own.low >= threads.own.high)
     thread = launches.range_thread  # of a graph's kernel where it was recorded, not where the graph was launched
+    # Torch before 1.6 printed numbers in any mode; where ops record gradients, those inside functions grow.
     constant = (threads.again.count > 1) & (threads.again.low == threads.again.high)
-    recomputed = settled(kernels.state, thread, constant)
+    recomputed, unsettled = kernels.state.copy(), np.flatnonzero(kernels.state == UNSETTLED)
+    recomputed[unsettled] = np.where(constant[thread[unsettled]], 0, -1)
     on_engine = np.append(engine, False)[thread] & (recomputed != 1)
     return _Directions(recomputed, on_engine, (kernels.function_row >= 0) | kernels.in_engine | on_engine, engine)
 

@@ -57,9 +57,6 @@ class Launched:
     bare_node: Bools
     dur_ns: Ints
 
-    def __len__(self) -> int:
-        return len(self.dur_ns)
-
 
 def find_launches(trace: Trace, launch: Array) -> Launched:
     """Rule 1 for all activities. launch: see `launch_of_activity`."""

@@ -25,7 +25,8 @@ from pyprof.model.trace import ActivityKind, Trace
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts
 
 _WARM_UP = re.compile(r"(?:^|[|/.:])\W*warm[-_ ]?up\b", re.IGNORECASE)  # a name, or one part of it
-_COUNTED = re.compile(r"\b(?:step|iter|iteration|batch|epoch)\b", re.IGNORECASE)
+# A word between blanks, signs or underscores: `train_step 3`, `epoch|2`, but not `stepper`.
+_COUNTED = re.compile(r"(?<![^\W_])(?:step|iter|iteration|batch|epoch)(?![^\W_])", re.IGNORECASE)
 # Names of a whole pass, and of what holds many: such passes side by side are steps although one range holds them all.
 _PASS = re.compile(r"^\W*(?:forward|backward|fwd|bwd|train|inference|infer|predict|generate|iter|step)", re.IGNORECASE)
 _LOOP = re.compile(r"bench|loop|\brun|train|main|epoch|profil|measure|steps|iter|timed", re.IGNORECASE)
@@ -58,12 +59,8 @@ class HostRanges(NamedTuple):
     def take(self, rows: Ints | Bools) -> HostRanges:
         return HostRanges(self.start_ns[rows], self.end_ns[rows], self.thread[rows], self.label[rows], self.markers)
 
-    def outermost(self) -> HostRanges:
-        """Ranges that lie in no other of their thread."""
-        return self.take(self.lie_in_none())
-
     def lie_in_none(self) -> Ints:
-        """Rows of `outermost`."""
+        """Rows of the ranges that lie in no other of their thread."""
         order = np.lexsort((-self.end_ns, self.start_ns, self.thread))
         thread, start, end = self.thread[order], self.start_ns[order], self.end_ns[order]
         top = np.ones(len(order), np.bool_)
@@ -93,9 +90,6 @@ class Marks(NamedTuple):
         steps, optimizers, user = (HostRanges.of(trace, (kind,)) for kind in (Kind.STEP, Kind.OPTIMIZER, Kind.USER))
         return cls(steps, optimizers, user, HostRanges.of(trace, (Kind.DISPATCH,), scopes))
 
-    def after(self, time_ns: int) -> Marks:
-        return Marks(*(ranges.take(ranges.start_ns >= time_ns) for ranges in self))
-
 
 _Found = tuple[str, Ints, Ints, Ints] | None
 """Name of the first step; number, begin and end of each."""
@@ -105,18 +99,13 @@ def mark_steps(records: Records, marks: Marks) -> None:
     """Find the steps of a capture, and number the records of steps that the optimizer or user ranges mark."""
     on_cpu = records["kind"] == ActivityKind.CPU
     launched = np.where(on_cpu, records["start_ns"], records["launch_ns"]).astype(np.int64)
-    records.steps = steps = _find(records, marks, np.sort(launched[launched >= 0]))
-    if steps.kind in ("optimizer", "range"):
-        begin, end = np.array(steps.begin_ns), np.array(steps.end_ns)
-        at = np.searchsorted(begin, launched, "right") - 1
-        inside = (launched >= 0) & (at >= 0) & (launched < end[at])
-        records.columns["step"] = np.where(inside, np.array(steps.number)[at], -1).astype(np.int32)
-
-
-def _find(records: Records, marks: Marks, launches: Ints) -> MarkedSteps:
-    """launches: when each record was launched (an op on a CPU: begun), ascending."""
-    set_up = _set_up_end(marks.user, launches)
-    marks = marks.after(set_up)
+    launches = np.sort(launched[launched >= 0])
+    # Set-up lasts to the end of the last range named warm-up that launched something, if something was launched after it.
+    warm = marks.user.take(np.array([_WARM_UP.search(name) is not None for name in marks.user.names()], np.bool_))
+    after = np.searchsorted(launches, warm.end_ns)
+    ends = warm.end_ns[(after > np.searchsorted(launches, warm.start_ns)) & (after < len(launches))]
+    set_up = int(ends.max(initial=_LEAST))
+    marks = Marks(*(ranges.take(ranges.start_ns >= set_up) for ranges in marks))
     found: tuple[tuple[str, Callable[[], _Found]], ...] = (
         ("ProfilerStep", lambda: _marked(marks.steps, own=False)),
         ("pyprof.step", lambda: _marked(marks.steps, own=True)),
@@ -124,24 +113,20 @@ def _find(records: Records, marks: Marks, launches: Ints) -> MarkedSteps:
         ("optimizer", lambda: _optimizer(marks.optimizers)),
         ("range", lambda: _repeating(marks, launches)),
     )
-    warm = None if set_up == _LEAST else set_up
+    set_up_end_ns = None if set_up == _LEAST else set_up
+    records.steps = MarkedSteps(set_up_end_ns=set_up_end_ns)
     for kind, find in found:
         if (steps := find()) is not None:
             name, number, begin, end = steps
             if kind in ("ProfilerStep", "pyprof.step", "optimizer"):  # a range of the user that was closed is complete
                 whole = _complete(launches, begin, end)
                 number, begin, end = number[whole], begin[whole], end[whole]
-            return MarkedSteps(kind, name, number.tolist(), begin.tolist(), end.tolist(), warm)
-    return MarkedSteps(set_up_end_ns=warm)
-
-
-def _set_up_end(user: HostRanges, launches: Ints) -> int:
-    """End of the last range named warm-up that launched something; _LEAST if there is none, or if nothing was launched after
-    it."""
-    warm = user.take(np.array([_WARM_UP.search(name) is not None for name in user.names()], np.bool_))
-    after = np.searchsorted(launches, warm.end_ns)
-    ends = warm.end_ns[(after > np.searchsorted(launches, warm.start_ns)) & (after < len(launches))]
-    return int(ends.max(initial=_LEAST))
+            records.steps = MarkedSteps(kind, name, number.tolist(), begin.tolist(), end.tolist(), set_up_end_ns)
+            if kind in ("optimizer", "range"):
+                at = np.searchsorted(begin, launched, "right") - 1
+                inside = (launched >= 0) & (at >= 0) & (launched < end[at])
+                records.columns["step"] = np.where(inside, number[at], -1).astype(np.int32)
+            return
 
 
 def _complete(launches: Ints, begin: Ints, end: Ints) -> slice:
@@ -179,7 +164,7 @@ def _engine(steps: list[MarkedStep], after_ns: int) -> _Found:
 
 def _optimizer(ranges: HostRanges) -> _Found:
     """From the end of one step of the optimizer to the end of the next."""
-    ranges = ranges.outermost()
+    ranges = ranges.take(ranges.lie_in_none())
     if not len(ranges):
         return None
     # With several optimizers (GANs) the one that steps least often ends a step.
@@ -210,7 +195,7 @@ def _periodic(ranges: HostRanges, scopes: HostRanges, launches: Ints, numbered: 
     differ only in their numbers are one, if they say that they count steps."""
     names = ranges.names()
     if numbered:
-        names = [_NUMBER.sub("N", name) if _counts_steps(name) else "" for name in names]
+        names = [_NUMBER.sub("N", name) if _COUNTED.search(name) else "" for name in names]
     codes: dict[str, int] = {}
     code = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
     count = np.bincount(code, minlength=1)
@@ -218,7 +203,10 @@ def _periodic(ranges: HostRanges, scopes: HostRanges, launches: Ints, numbered: 
     chosen, code = ranges.take(repeated), code[repeated]
     top = chosen.lie_in_none()
     chosen, code = chosen.take(top), code[top]
-    if len(code) < 2 or _are_parts(ranges, chosen) or _are_of_a_library(chosen, scopes):
+    if len(code) < 2 or _are_parts(ranges, chosen):
+        return 0.0, None
+    held_scopes = np.searchsorted(scopes.start_ns, chosen.end_ns) - np.searchsorted(scopes.start_ns, chosen.start_ns)
+    if len(scopes) and (held_scopes > 0).all():  # each is a range of a library around its C++ scopes
         return 0.0, None
     again = np.flatnonzero(code == code[0])
     period = int(again[1]) if len(again) > 1 else 0
@@ -234,31 +222,21 @@ def _periodic(ranges: HostRanges, scopes: HostRanges, launches: Ints, numbered: 
     return held, (chosen.names()[0], np.arange(len(again)), begin, end)
 
 
-def _counts_steps(name: str) -> bool:
-    return _COUNTED.search(name.replace("_", " ")) is not None
-
-
 def _are_parts(ranges: HostRanges, chosen: HostRanges) -> bool:
     """Whether repeats of one thread all lie in ranges numbered as layers, or in one range that occurs once, and neither their
     names nor its name say that they are steps."""
-    if any(_counts_steps(name) for name in set(chosen.names())):
+    if any(map(_COUNTED.search, set(chosen.names()))):
         return False
     names = np.array(ranges.names(), object)
     around = (ranges.start_ns <= chosen.start_ns[0]) & (ranges.end_ns >= chosen.end_ns[-1])
     once = [name for name in names[around].tolist() if (names == name).sum() == 1 and not _LOOP.search(name)]
     if once and not any(map(_PASS.search, chosen.names()[:_MOST_PER_STEP])):
         return True
-    layers = np.array([_NUMBER.search(name) is not None and not _counts_steps(name) for name in names.tolist()], np.bool_)
+    layers = np.array([bool(_NUMBER.search(name)) and not _COUNTED.search(name) for name in names.tolist()], np.bool_)
     outer = ranges.take(layers)
     outer = outer.take(outer.lie_in_none())
     at = np.searchsorted(outer.start_ns, chosen.start_ns, "right") - 1
     return len(outer) > 1 and bool(((at >= 0) & (chosen.end_ns <= outer.end_ns[at])).all())
-
-
-def _are_of_a_library(chosen: HostRanges, scopes: HostRanges) -> bool:
-    """Whether each of these ranges holds C++ scopes, in a program that runs no op of torch."""
-    held = np.searchsorted(scopes.start_ns, chosen.end_ns) - np.searchsorted(scopes.start_ns, chosen.start_ns)
-    return len(scopes) > 0 and bool((held > 0).all())
 
 
 # ---------------------------------------------------------------------------------------------- scheduler steps of engines
@@ -308,7 +286,7 @@ class _OpenStep:
 def find_engine_steps(capture: CaptureFacts, thread: Integers, when: Ints) -> tuple[list[MarkedStep], Ints]:
     """The scheduler steps of a capture by process and begin, and the index of each launch's step, -1 none. thread, when: of the
     launches."""
-    found = _joined(_annotations(capture))
+    found = _joined(capture)
     if not found:
         return [], np.broadcast_to(np.int64(-1), len(thread))
     code = np.full(len(thread), -1, np.int64)
@@ -332,8 +310,8 @@ def find_engine_steps(capture: CaptureFacts, thread: Integers, when: Ints) -> tu
     return steps, code
 
 
-def _annotations(capture: CaptureFacts) -> list[_Annotation]:
-    """Closed annotations by process and begin, the outer before the inner."""
+def _joined(capture: CaptureFacts) -> list[_OpenStep]:
+    """The closed annotations of each process, joined to steps in order of begin."""
     markers = capture.trace.markers
     marked = np.array([*(one.kind == Kind.USER and read(one.name) is not None for one in markers), False], np.bool_)
     if not marked.any():
@@ -347,14 +325,10 @@ def _annotations(capture: CaptureFacts) -> list[_Annotation]:
     )
     process = capture.process[thread]
     text = [markers[code].name for code in label.tolist()]
-    return sorted(
+    annotations = sorted(  # the outer before the inner
         map(_Annotation, process.tolist(), start.tolist(), end.tolist(), thread.tolist(), text),
         key=lambda one: (one.process, one.start_ns, -one.end_ns, one.thread, one.text),
     )
-
-
-def _joined(annotations: list[_Annotation]) -> list[_OpenStep]:
-    """Annotations in order of begin -> steps in order of begin."""
     found: list[_OpenStep] = []
     recent: list[_OpenStep] = []  # of the process: those that are not over yet, and the last
     for one in annotations:

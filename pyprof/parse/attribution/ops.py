@@ -65,7 +65,8 @@ class OpsAround:
 
     label, seq, thread, start, kind: of the range itself; last_op: the innermost op; formula_root: the outermost op with a
     formula, copies apart; backward, engine, inner, optimizer: the innermost range of that kind; function: the autograd function
-    that the kernel serves; recomputed, reentrant, numbered: see `_find_recomputed`.
+    that the kernel serves; recomputed, numbered: see `_find_recomputed`; discarded: ops that run again only for the tensors
+    that they keep, to which no backward function belongs.
     """
 
     def __init__(self, capture: CaptureFacts, nested: Nested) -> None:
@@ -80,38 +81,27 @@ class OpsAround:
         copy, backward = labels.copy[self.label], labels.backward[self.label]
         boundary = np.isin(self.kind, (Kind.BACKWARD, Kind.ENGINE))
         self.last_op = nearest(nested, labels.is_op[self.label])
-        self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, self._apart(copy))
+        # Rule 3: copies are instances of their own wherever they are nested. Exceptions: the copy with which an op makes its
+        # own result (the clone that `masked_fill` fills), which its formula counts; a copy that a copy calls; a conversion
+        # that called nothing, since the tensor had the wanted type already.
+        caller, converts = with_none(self.last_op[nested.parent]), labels.converts[self.label]
+        works = labels.candidate[self.label] & ~copy
+        calls = np.zeros(len(copy), np.bool_)
+        calls[caller[labels.is_op[self.label]]] = True
+        apart = np.asarray(copy & ~copy[caller] & np.where(converts, calls, ~works[caller]))
+        self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, apart)
         self.backward = nearest(nested, backward, boundary & ~backward)
         self.engine = nearest(nested, self.kind == Kind.ENGINE)
-        self.function = self._functions(nearest(nested, boundary), backward)
-        self.inner = nearest(nested, labels.inner[self.label])
-        self.optimizer = nearest(nested, self.kind == Kind.OPTIMIZER)
-
-    def _apart(self, copy: Bools) -> Bools:
-        """Rule 3: which copies are instances of their own wherever they are nested.
-
-        Exceptions: the copy with which an op makes its own result (the clone that `masked_fill` fills), which its formula
-        counts; a copy that a copy calls; a conversion that called nothing, since the tensor had the wanted type already.
-        """
-        caller, converts = with_none(self.last_op[self.nested.parent]), self.labels.converts[self.label]
-        works = self.labels.candidate[self.label] & ~copy
-        calls = np.zeros(len(copy), np.bool_)
-        calls[caller[self.labels.is_op[self.label]]] = True
-        return np.asarray(copy & ~copy[caller] & np.where(converts, calls, ~works[caller]))
-
-    def _functions(self, edge: Positions, backward: Bools) -> Positions:
-        """Rule 4: for each range the autograd function that a kernel launched in it serves.
-
-        The engine sums a gradient to the size of what was broadcast (a bias) and adds gradients up after the function has
-        returned, still within its own range around it: that is work of the function too. edge: the innermost function or engine
-        range.
-        """
-        ran = np.full(len(edge), -1, np.int32)
+        # Rule 4: the engine sums a gradient to the size of what was broadcast (a bias) and adds gradients up after the function
+        # has returned, still within its own range around it: that is work of the function too.
+        edge, ran = nearest(nested, boundary), np.full(len(backward), -1, np.int32)
         functions = np.flatnonzero(backward)[::-1]  # of several within one range of the engine the first
-        ran[self.nested.parent[functions]] = functions
+        ran[nested.parent[functions]] = functions
         ran[-1] = -1
         outside = (self.backward < 0) & (edge >= 0) & (self.engine == edge)
-        return Positions(np.where(outside, ran[edge], self.backward))
+        self.function = Positions(np.where(outside, ran[edge], self.backward))
+        self.inner = nearest(nested, labels.inner[self.label])
+        self.optimizer = nearest(nested, self.kind == Kind.OPTIMIZER)
 
     def context(self) -> Positions:
         """The innermost layer, step, optimizer or user range."""
@@ -129,10 +119,6 @@ class OpsAround:
         owning = nearest(self.nested, (labels.is_op & ~labels.constant)[self.label])
         return self.root(Positions(owning[position]))
 
-    def discarded(self) -> Bools:
-        """Ops that run again only for the tensors that they keep: no backward function belongs to them."""
-        return np.asarray((self.recomputed == 1) & ~self.reentrant)
-
     def _find_recomputed(self, any_numbers: bool) -> None:
         """Rule 4: which ranges run a forward op again inside backward, as activation checkpointing does.
 
@@ -142,9 +128,8 @@ class OpsAround:
         kept: first come numbered ops, then the function's own, without numbers. With create_graph=True both have numbers, and
         the state is unknown.
 
-        recomputed: 1 inside an op that runs forward again, 0 not, -1 unknown or outside of ops, UNSETTLED if `settled` decides;
-        reentrant: inside a function that runs the engine itself, whose backward functions belong to the ops run again;
-        numbered: inside a function's op and with a number of its own. any_numbers: whether the capture has any.
+        recomputed: 1 inside an op that runs forward again, 0 not, -1 unknown or outside of ops, UNSETTLED; numbered: inside a
+        function's op and with a number of its own. any_numbers: whether the capture has any.
         """
         nested, labels, label = self.nested, self.labels, self.label
         function, engine = self.kind == Kind.BACKWARD, self.kind == Kind.ENGINE
@@ -155,7 +140,7 @@ class OpsAround:
         # between.
         item = outermost(nested, op & (around >= 0), boundary)
         self.recomputed = np.where(nearest(nested, op | boundary) >= 0, np.int8(0), np.int8(-1))
-        self.reentrant = self.numbered = np.zeros(len(label), np.bool_)
+        self.discarded = self.numbered = np.zeros(len(label), np.bool_)
         items = np.flatnonzero(item == np.arange(len(item)))
         if not len(items):
             return
@@ -172,7 +157,9 @@ class OpsAround:
         by_item = np.zeros(len(label), np.int8)
         by_item[items] = state if any_numbers else -1
         self.recomputed = np.where(item >= 0, by_item[item], self.recomputed)
-        self.reentrant, self.numbered = (around >= 0) & reentrant[around], numbered
+        # The backward functions inside a reentrant one belong to the ops that it runs again.
+        self.discarded = (self.recomputed == 1) & ~((around >= 0) & reentrant[around])
+        self.numbered = numbered
 
 
 def ops_around(capture: CaptureFacts) -> OpsAround:
@@ -196,18 +183,6 @@ def _state_of_items(position: Ints, function: Array, numbered: Bools, telling: B
     proven = reentrant | (plain[function] > last[function])
     between = (position >= first[function]) & (position <= last[function])
     return np.where(between, np.where(proven, 1, UNSETTLED), 0)
-
-
-def settled(state: Array, thread: Integers, constant: Bools) -> Array:
-    """States of recomputation without UNSETTLED.
-
-    thread: of each state; constant: for each thread whether the numbers inside its functions never change: torch before 1.6
-    printed them in any mode, and where ops record gradients they grow.
-    """
-    unsettled = np.flatnonzero(state == UNSETTLED)
-    result = state.copy()
-    result[unsettled] = np.where(constant[thread[unsettled]], 0, -1)
-    return result
 
 
 # ----------------------------------------------------------------------------------------- backward ranges and their forward

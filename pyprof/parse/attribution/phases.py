@@ -68,7 +68,12 @@ class Phases:
 def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     """Phase and direction of each row."""
     kind, name, strings = says.kind, says.name, capture.trace.strings
-    phase = _said(capture, says)
+    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in says.stacks), False])
+    phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
+    backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
+    phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
+    optimizer = _in_ops(capture, says, lambda call: re.fullmatch(_OPTIMIZER_OP, call.op) is not None)
+    phase[says.kernels.optimizer | optimizer] = OPTIMIZER
     inferred = np.zeros(len(kind), np.bool_)
     bare = np.flatnonzero(phase < 0)
     if len(bare):
@@ -80,7 +85,15 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
         inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL) & (phase[bare] != BACKWARD)
         phase[bare[inferred[bare]]] = BACKWARD
         _fill_between(capture, says, phase)
-        _fill_by_name(says, phase, inferred)
+        # A kernel that is still without one gets the phase of the other kernels of its name, if they all agree.
+        kernel = kind == ActivityKind.KERNEL
+        seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
+        known = kernel & (phase >= 0) & ~inferred
+        seen[phase[known], name[known]] = True
+        alone = np.where(seen.sum(axis=0) == 1, seen.argmax(axis=0), -1).astype(np.int8)
+        bare = np.flatnonzero(kernel & (phase < 0))
+        phase[bare] = alone[name[bare]]
+        inferred[bare] = phase[bare] >= 0
     # The codes of the first two phases are those of directions.
     direction = np.where(phase == OPTIMIZER, np.int8(DIRECTIONS.index("fprop")), phase)
     phase[texts_where(strings, name, lambda text: is_of(text, _COMMUNICATION))[name]] = COMMUNICATION
@@ -88,17 +101,6 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     phase[(kind == ActivityKind.CPU) & _in_ops(capture, says, lambda call: call.module == "c10d")] = COMMUNICATION
     phase[np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
     return Phases(phase, direction, inferred)
-
-
-def _said(capture: CaptureFacts, says: Evidence) -> Array:
-    """Phases by the ops, functions and ranges around each row."""
-    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in says.stacks), False])
-    phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
-    backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
-    phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
-    optimizer = _in_ops(capture, says, lambda call: re.fullmatch(_OPTIMIZER_OP, call.op) is not None)
-    phase[says.kernels.optimizer | optimizer] = OPTIMIZER
-    return phase
 
 
 def phase_of_range(name: str) -> int:
@@ -161,15 +163,3 @@ def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) ->
     edges[begin[inside]] = 1
     edges[end[inside]] = -1
     phase[order[np.cumsum(edges[:-1], dtype=np.int8) > 0]] = FORWARD
-
-
-def _fill_by_name(says: Evidence, phase: Array, inferred: Bools) -> None:
-    """Give a kernel without a phase that of the other kernels of its name, if they all agree."""
-    kernel, name = says.kind == ActivityKind.KERNEL, says.name
-    seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
-    known = kernel & (phase >= 0) & ~inferred
-    seen[phase[known], name[known]] = True
-    alone = np.where(seen.sum(axis=0) == 1, seen.argmax(axis=0), -1).astype(np.int8)
-    bare = np.flatnonzero(kernel & (phase < 0))
-    phase[bare] = alone[name[bare]]
-    inferred[bare] = phase[bare] >= 0

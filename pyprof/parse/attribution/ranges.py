@@ -153,37 +153,31 @@ def nest_all(trace: Trace, labels: LabelFacts, rows: Rows) -> tuple[Nested, Rows
     levels: list[list[Ints]] = []
     offset = 0
     for thread, own in by_thread(trace.ranges["thread"][rows], rows).items():
-        nesting, forest, crossed = _nest_thread(trace, labels, own)
+        own = own[nest_order(trace, Rows(own))]
+        start, end, label, free = gather(trace.ranges, own, "start_ns", "end_ns", "label", "free")
+        end = np.maximum(end, start)
+        forest = nest(start, end)
+        # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
+        light = (free == 1) & labels.context[label]
+        crosses = crossing(start, end, np.where(light, 0, 2 * labels.weight[label] - free), forest)
+        if crosses.any():
+            aside.append(own[crosses])
+            own, forest = own[~crosses], nest(start[~crosses], end[~crosses])
         levels += [[]] * (len(forest.by_depth) - len(levels))
         for depth, indices in enumerate(forest.by_depth):
             levels[depth] = [*levels[depth], indices + offset if offset else indices]
         parents.append(np.where(forest.parent >= 0, forest.parent + offset, -1).astype(np.int32))
         forest.parent = none
         forests[thread] = forest, offset
-        inside.append(nesting)
-        aside.append(crossed)
+        inside.append(own)
         starts.append(forest.start)
-        offset += len(nesting)
+        offset += len(own)
     start, parent = _joined(starts), np.concatenate(parents)
     for forest, at in forests.values():
         forest.start = start[at : at + len(forest.start)]  # a view, where it was a column of its own
     at_depth = [(level, parent.take(level).astype(np.int64)) for level in map(_joined, levels)]
     nested = Nested(Rows(_joined(inside)), start, parent, at_depth, forests)
     return nested, Rows(_joined(aside))
-
-
-def _nest_thread(trace: Trace, labels: LabelFacts, rows: Array) -> tuple[Array, Forest, Array]:
-    """Rows of one thread -> the rows that nest in order of begin, their forest, and the rows set aside."""
-    rows = rows[nest_order(trace, Rows(rows))]
-    start, end, label, free = gather(trace.ranges, rows, "start_ns", "end_ns", "label", "free")
-    end = np.maximum(end, start)
-    forest = nest(start, end)
-    # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
-    light = (free == 1) & labels.context[label]
-    aside = crossing(start, end, np.where(light, 0, 2 * labels.weight[label] - free), forest)
-    if not aside.any():
-        return rows, forest, rows[:0]
-    return rows[~aside], nest(start[~aside], end[~aside]), rows[aside]
 
 
 def nest_order(trace: Trace, rows: Rows) -> Array:
@@ -285,7 +279,8 @@ class CaptureFacts:
         return found
 
     def set_aside(self, crossed: Rows) -> None:
-        """Take out ranges that cross others."""
+        """Take out ranges that cross others. Finds out, without them, whether ops show sequence numbers, and when the first
+        autograd function with each number began."""
         self.kept[crossed] = False
         ranges = self.ranges
         rows = np.concatenate([self._leaked, crossed[self.labels.context[ranges["label"][crossed]]]])
@@ -293,19 +288,14 @@ class CaptureFacts:
         start, end = ranges["start_ns"][rows], np.where(never, NEVER, ranges["end_ns"][rows])
         order = sort_ranges(start, end, lambda at: _ties(self.trace, rows[at]))
         self.aside = SetAside(start[order], end[order], *gather(ranges, rows[order], "thread", "label", "domain", "src"))
-        self._read_numbers()
-
-    def _read_numbers(self) -> None:
-        """Find out whether ops show sequence numbers, and when the first autograd function with each number began."""
-        seq, start = self.ranges["seq"], self.ranges["start_ns"]
-        dispatched, backward = self.labels.kind == Kind.DISPATCH, self.labels.backward
-        numbered = self.rows_where(dispatched | backward, seq >= 0)
-        is_backward = backward[self.ranges["label"][numbered]]
+        backward = self.labels.backward
+        numbered = self.rows_where((self.labels.kind == Kind.DISPATCH) | backward, ranges["seq"] >= 0)
+        is_backward = backward[ranges["label"][numbered]]
         self.any_numbers = not is_backward.all()
-        rows = numbered[is_backward]
-        self._numbers, place = np.unique(seq[rows].astype(np.int64), return_inverse=True)
+        functions = numbered[is_backward]
+        self._numbers, place = np.unique(ranges["seq"][functions].astype(np.int64), return_inverse=True)
         self._first = np.full(len(self._numbers) + 1, NEVER, np.int64)
-        np.minimum.at(self._first, place, start[rows])
+        np.minimum.at(self._first, place, ranges["start_ns"][functions])
 
     def rows_where(self, of_label: Bools, also: Bools | None = None) -> Rows:
         """Rows of ranges that nest and whose label has a property, ascending; also: another mask of rows."""

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.columns.distinct import Growing, distinct_values, extent, narrowest
-from pyprof.columns.joins import RowsByGroup
-from pyprof.columns.types import Array, Bools, Ints, Positions, Rows
+from pyprof.columns.distinct import Growing, distinct_values, extent, narrowest, row_type
+from pyprof.columns.nesting import stable_order
+from pyprof.columns.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.messages import done
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Table
@@ -53,7 +53,12 @@ class Slices:
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
         self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
         self.threads = extent(self.thread)[1] + 2  # and one more for what is on no thread, -1
-        self.cuts = _cuts(when, most)
+        # Times that divide the kernels into about equal numbers.
+        self.cuts, parts = when[:0], min(-(-len(when) // most), _MOST_SLICES)
+        if parts > 1:
+            sample = np.sort(when[:: max(len(when) // (parts * _SAMPLES), 1)])
+            self.cuts = distinct_values(sample[np.arange(1, parts) * len(sample) // parts])
+            self.cuts = self.cuts[self.cuts > 0]
         first: Array = np.zeros(len(self.start), np.int16)
         if len(self.cuts):
             first = np.searchsorted(self.cuts, self.start, "right").astype(np.int16)
@@ -63,11 +68,9 @@ class Slices:
         self.open_last = np.searchsorted(self.cuts, self.end[self.open], "left")
         self.open_whole = whole[ranges["label"][self.open]]
         number = self._fewer_cuts(len(first))
-        self.rows = RowsByGroup(number[first], len(self.cuts) + 1)
-        self.kernels = RowsByGroup(np.searchsorted(self.cuts, when, "right").astype(np.int16), len(self.cuts) + 1)
-
-    def __len__(self) -> int:
-        return len(self.cuts) + 1
+        self.count = len(self.cuts) + 1
+        self.rows = _RowsByGroup(number[first], self.count)
+        self.kernels = _RowsByGroup(np.searchsorted(self.cuts, when, "right").astype(np.int16), self.count)
 
     def _fewer_cuts(self, rows: int) -> npt.NDArray[np.int16]:
         """Drop cuts at which too many ranges are open, and all but one of those through a range that must not be cut. Returns
@@ -76,7 +79,7 @@ class Slices:
         opened = np.bincount(self.open_first, minlength=len(self.cuts) + 1) - np.bincount(
             self.open_last, minlength=len(self.cuts) + 1
         )
-        keep[np.cumsum(opened)[:-1] > max(_MOST_OPEN, rows // (4 * len(self)))] = False
+        keep[np.cumsum(opened)[:-1] > max(_MOST_OPEN, rows // (4 * len(opened)))] = False
         for row in np.flatnonzero(self.open_whole & (self.open_last - self.open_first > 1)).tolist():
             through = np.flatnonzero(keep[self.open_first[row] : self.open_last[row]]) + self.open_first[row]
             keep[through[1:]] = False
@@ -90,25 +93,23 @@ class Slices:
 
     def __iter__(self) -> Iterator[Slice]:
         edges = [-1 - NEVER, *self.cuts.tolist(), NEVER]
-        for number in range(len(self)):
+        for number in range(self.count):
             begin, end = edges[number], edges[number + 1]
-            before = self.open[(self.open_first < number) & (self.open_last >= number)]
-            parts = [before, self._rest(number - 1, number, begin), self._own(number), self._rest(number + 1, number, end)]
-            yield Slice(number, begin, end, Rows(np.concatenate(parts) if len(self) > 1 else parts[2]), self.kernels[number])
-
-    def _own(self, number: int) -> Ints:
-        """Rows that begin in a slice."""
-        rows = self.rows[number]
-        kept = self.kept[rows]
-        return rows if kept.all() else rows[kept]
+            rows = self.rows[number]  # that begin in it
+            if self.count > 1:
+                before = self.open[(self.open_first < number) & (self.open_last >= number)]
+                earlier, later = self._rest(number - 1, number, begin), self._rest(number + 1, number, end)
+                rows = np.concatenate([before, earlier, rows, later])
+            kept = self.kept[rows]
+            yield Slice(number, begin, end, Rows(rows if kept.all() else rows[kept]), self.kernels[number])
 
     def _rest(self, neighbour: int, number: int, edge: int) -> Ints:
         """Rows of the slice before or after that lie in an uncut range across the edge, without those across it themselves."""
         first = min(neighbour, number)
-        across = self.open[self.open_whole & (self.open_first == first)] if 0 <= neighbour < len(self) else self.open[:0]
+        across = self.open[self.open_whole & (self.open_first == first)] if 0 <= neighbour < self.count else self.open[:0]
         if not len(across):
             return across
-        rows = self._own(neighbour)
+        rows = self.rows[neighbour]
         if neighbour < number:
             begin = np.full(self.threads, NEVER)
             np.minimum.at(begin, self.thread[across], self.start[across])
@@ -118,14 +119,17 @@ class Slices:
         return rows[self.start[rows] < until[self.thread[rows]]]
 
 
-def _cuts(when: Ints, most: int) -> Ints:
-    """Times that divide the kernels into about equal numbers."""
-    parts = min(-(-len(when) // most), _MOST_SLICES)
-    if parts < 2:
-        return when[:0]
-    sample = np.sort(when[:: max(len(when) // (parts * _SAMPLES), 1)])
-    cuts = distinct_values(sample[np.arange(1, parts) * len(sample) // parts])
-    return cuts[cuts > 0]
+class _RowsByGroup:
+    """The rows of each group, by a group number from 0 on per row."""
+
+    def __init__(self, number: Integers, count: int) -> None:
+        self._bounds = np.append(0, np.cumsum(np.bincount(number, minlength=count))).tolist()
+        self._order = None if (number[1:] >= number[:-1]).all() else stable_order(number).astype(row_type(len(number)))
+
+    def __getitem__(self, number: int) -> Ints:
+        """The rows of a group, ascending."""
+        begin, end = self._bounds[number], self._bounds[number + 1]
+        return np.arange(begin, end) if self._order is None else self._order[begin:end].astype(np.int64)
 
 
 # ---------------------------------------------------------------------------------------------- what is found in slices
@@ -146,6 +150,7 @@ class NumberSpans:
         self.count += np.bincount(thread, minlength=len(self.count))
 
 
+@dataclass(eq=False, repr=False)
 class ThreadFacts:
     """Facts that need all ranges of a thread.
 
@@ -153,9 +158,10 @@ class ThreadFacts:
     ranges that only the program itself opens.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.own, self.again = NumberSpans(threads), NumberSpans(threads)
-        self.runs, self.python = np.zeros((2, threads), np.bool_)
+    own: NumberSpans
+    again: NumberSpans
+    runs: Bools
+    python: Bools
 
 
 @dataclass(eq=False, repr=False)
@@ -181,36 +187,30 @@ class KernelRanges:
     @classmethod
     def unknown(cls, count: int) -> KernelRanges:
         """For so many kernels, before anything is found."""
-
-        def codes() -> Array:
-            return np.full(count, -1, np.int32)
-
-        def flags() -> Bools:
-            return np.zeros(count, np.bool_)
-
-        return cls(codes(), codes(), codes(), codes(), codes(), np.full(count, -1, np.int8), flags(), flags(), flags())
+        stack, range_row, op_row, function_row, inner = (np.full(count, -1, np.int32) for _ in range(5))
+        in_engine, optimizer, by_time = (np.zeros(count, np.bool_) for _ in range(3))
+        state = np.full(count, -1, np.int8)
+        return cls(stack, range_row, op_row, function_row, inner, state, in_engine, optimizer, by_time)
 
 
 class SliceResults:
     """Findings of the slices beside the ranges around each kernel.
 
     forward: rows of ranges that a backward one may name by number, rows of their ops, and their stacks; retyped: rows of ops
-    that ran in other types than they were called with, and the labels of those; threads: see there.
+    that ran in other types than they were called with, and the labels of those; numbers: the sequence numbers of each kernel's
+    stack, outermost first; counts: kernels and how many numbers each has; threads: see there.
     """
 
-    def __init__(self, stacks: Stacks, threads: int) -> None:
-        self.stacks, self.threads = stacks, ThreadFacts(threads)
+    def __init__(self, capture: CaptureFacts) -> None:
+        threads = len(capture.trace.threads["tid"])
+        self.stacks = Stacks(capture.trace, capture.aside)
+        self.threads = ThreadFacts(NumberSpans(threads), NumberSpans(threads), *np.zeros((2, threads), np.bool_))
         self.forward, self.retyped = _GrowingTable(3), _GrowingTable(2)
-        self._counts, self._numbers = _GrowingTable(2), _GrowingTable(1)
-
-    def add_numbers(self, kernels: Ints, offsets: Ints, numbers: Ints) -> None:
-        """Add the sequence numbers of these kernels' stacks, outermost first."""
-        self._counts.add(kernels, np.diff(offsets))
-        self._numbers.add(numbers)
+        self.counts, self.numbers = _GrowingTable(2), _GrowingTable(1)
 
     def take_numbers(self, order: Array) -> tuple[Ints, Ints]:
         """All sequence numbers with the kernels in an order, as (offsets, numbers). They are freed here."""
-        (kernels, counts), (unordered,) = self._counts.take(), self._numbers.take()
+        (kernels, counts), (unordered,) = self.counts.take(), self.numbers.take()
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
         place = place[kernels]
@@ -247,9 +247,9 @@ def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> tu
     """Rules 2 and 3 for all kernels; most: kernels at a time, about."""
     whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
     slices = Slices(capture.ranges, capture.kept, whole, launches.when, most)
-    found, results = KernelRanges.unknown(len(launches)), no_results(capture)
+    found, results = KernelRanges.unknown(len(launches.dur_ns)), SliceResults(capture)
     for one in slices:
-        done(one.number / len(slices))
+        done(one.number / slices.count)
         nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
         if len(crossed):
             # Which of several that cross goes may depend on others far away: look at all of them at once, and begin again.
@@ -259,11 +259,6 @@ def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> tu
         placed = locate(capture, around, launches.range_thread[one.kernels], launches.when[one.kernels])
         add_slice(capture, found, results, around, one, placed)
     return found, results
-
-
-def no_results(capture: CaptureFacts) -> SliceResults:
-    """Results before the first slice."""
-    return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
 
 
 def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
@@ -297,11 +292,14 @@ def add_slice(
     found.range_row[kernels] = row[placed.at]
     begun = (around.start >= one.begin) & (around.start < one.end)
     begun[-1] = False
-    forward = _forward_ranges(capture, around, begun)
+    numbered = (around.kind == Kind.DISPATCH) & (around.seq >= 0) & ~around.discarded
+    forward = _forward_ranges(capture, around, numbered & begun)
     chains = results.stacks.chains(around.nested, around.seq, placed.at, forward)
     found.stack[kernels] = results.stacks.codes(placed, chains)
     own = Positions(np.where(placed.by_time, -1, placed.at))
-    results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
+    offsets, numbers = sequence_numbers(around.nested, own, around.seq)
+    results.counts.add(kernels, np.diff(offsets))
+    results.numbers.add(numbers)
     # Rule 3: the op instance.
     found.op_row[kernels] = row[around.root(own)]
     found.inner[kernels] = around.label[around.inner[own]]
@@ -313,35 +311,28 @@ def add_slice(
     found.state[kernels] = state
     found.function_row[kernels] = np.where(state == 1, -1, row[around.function[own]])
     found.in_engine[kernels] = (around.engine[own] >= 0) & (state != 1)
-    stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, chains)
-    results.forward.add(row[forward], row[around.owner(forward)], stack)
-    _add_threads(capture, results, around, begun)
+    begins = Placed(forward, np.zeros(len(forward), np.bool_), around.thread[forward], around.start[forward])
+    results.forward.add(row[forward], row[around.owner(forward)], results.stacks.codes(begins, chains, count_cut=False))
+    # Rule 4, what is seen of threads.
+    threads, thread, backward = results.threads, around.thread, capture.labels.backward[around.label]
+    outside = (around.backward < 0) & (around.engine < 0)
+    threads.runs[thread[backward]] = True
+    threads.python[thread[outside & np.isin(around.kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
+    threads.python[thread[(around.kind == Kind.BACKWARD) & ~backward]] = True
+    threads.own.add(thread[numbered], around.seq[numbered])
+    again = around.numbered & begun  # each once, whatever slices it lies in
+    threads.again.add(thread[again], around.seq[again])
 
 
-def _forward_ranges(capture: CaptureFacts, around: OpsAround, begun: Bools) -> Positions:
-    """Rule 4: the ranges that begin in a slice and that an autograd function may name by number.
+def _forward_ranges(capture: CaptureFacts, around: OpsAround, numbered: Bools) -> Positions:
+    """Rule 4: of the ops with a number those that an autograd function may name by it.
 
     Among successive ranges with one number only the last can be meant, if no function names it before that begins.
     """
-    own = (around.kind == Kind.DISPATCH) & (around.seq >= 0) & begun
-    position = np.flatnonzero(own & ~around.discarded())
+    position = np.flatnonzero(numbered)
     named = capture.first_backward(around.seq[position])
     position, named = position[named < NEVER], named[named < NEVER]
     thread, seq, start = around.thread[position], around.seq[position], around.start[position]
     dominated = np.zeros(len(position), np.bool_)
     dominated[:-1] = (thread[1:] == thread[:-1]) & (seq[1:] == seq[:-1]) & (start[1:] < named[:-1])
     return Positions(position[~dominated])
-
-
-def _add_threads(capture: CaptureFacts, results: SliceResults, around: OpsAround, begun: Bools) -> None:
-    """Rule 4: add what a slice shows about threads."""
-    threads, kind, thread = results.threads, around.kind, around.thread
-    backward = capture.labels.backward[around.label]
-    outside = (around.backward < 0) & (around.engine < 0)
-    threads.runs[thread[backward]] = True
-    threads.python[thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
-    threads.python[thread[(kind == Kind.BACKWARD) & ~backward]] = True
-    own = (kind == Kind.DISPATCH) & (around.seq >= 0) & ~around.discarded()
-    threads.own.add(thread[own], around.seq[own])
-    again = around.numbered & begun  # each once, whatever slices it lies in
-    threads.again.add(thread[again], around.seq[again])

@@ -100,22 +100,15 @@ class Stacks:
             ids[here] = np.array(list(map(self._chains.id, *distinct.columns.tolist())))[distinct.inverse]
         return ids.astype(np.int64)
 
-    def codes(self, placed: Placed, chains: Ints) -> Ints:
+    def codes(self, placed: Placed, chains: Ints, *, count_cut: bool = True) -> Ints:
         """Code of each kernel's stack: innermost range, whether taken by time, the ranges aside open at that time on its
-        thread."""
+        thread. count_cut: count the incomplete stacks (not for ranges, which are no kernels)."""
         chain = chains[placed.at]
-        aside, cut = self._open_sets(placed.thread, placed.when)
-        self.cut[_DEEP] += self._chains.count_deep(chain)
-        self.cut[_CROWDED] += cut
-        return self._codes(chain, placed.by_time, aside)
-
-    def codes_of_ranges(self, at: Positions, thread: Integers, nested: Nested, chains: Ints) -> Ints:
-        """`codes` for ranges themselves, which are not kernels: nothing is counted."""
-        aside, _ = self._open_sets(thread, nested.start[at])
-        return self._codes(chains[at], np.zeros(len(at), np.bool_), aside)
-
-    def _codes(self, chain: Ints, by_time: Bools, aside: Ints) -> Ints:
-        distinct, codes = distinct_rows(chain, by_time, aside), []
+        aside, crowded = self._open_sets(placed.thread, placed.when)
+        if count_cut:
+            self.cut[_DEEP] += int((np.array([*self._chains.depth, -1])[chain] >= 2 * _ENDS).sum())
+            self.cut[_CROWDED] += crowded
+        distinct, codes = distinct_rows(chain, placed.by_time, aside), []
         for key in zip(*distinct.columns.tolist(), strict=True):
             if key not in self._known:
                 self._known[key] = self._new(key[0], bool(key[1]), self._sets[key[2]])
@@ -193,10 +186,14 @@ class Stacks:
             rest, src = divmod(packed, self._sources)
             rest, numbered = divmod(rest, 2)
             label, domain = divmod(rest, self._domains)
-            strings = self.trace.strings
-            unit = self._units[packed] = _unit_of(
-                self.trace.markers[label], strings[domain - 1], strings[src - 1], numbered=bool(numbered)
-            )
+            marker, named, source = self.trace.markers[label], self.trace.strings[domain - 1], self.trace.strings[src - 1]
+            shown = layer = None
+            if marker.kind == Kind.USER:
+                shown = f"{named}:{marker.name}" if named else marker.name
+                of_library = named in _LIBRARY_DOMAINS or marker.name.startswith(_LIBRARY_RANGES)
+                # Steps of serving engines have columns of their own.
+                layer = None if of_library or read(marker.name) is not None else marker.name
+            unit = self._units[packed] = _Unit(marker, source, bool(numbered), shown, layer)
         return unit
 
 
@@ -207,7 +204,7 @@ class _Chains:
         self._id_of: dict[tuple[int, int], int] = {}
         self._above: list[int] = []
         self._unit: list[int] = []
-        self._depth: list[int] = []
+        self.depth: list[int] = []  # number of ranges around each
         self._outer: list[int] = []  # the last one around it that still counts among the outermost; -1: it does itself
 
     def id(self, above: int, unit: int) -> int:
@@ -215,16 +212,12 @@ class _Chains:
         found = self._id_of.get((above, unit))
         if found is None:
             found = self._id_of[above, unit] = len(self._unit)
-            depth = self._depth[above] + 1 if above >= 0 else 0
+            depth = self.depth[above] + 1 if above >= 0 else 0
             self._above.append(above)
             self._unit.append(unit)
-            self._depth.append(depth)
+            self.depth.append(depth)
             self._outer.append(-1 if depth < _ENDS else above if depth == _ENDS else self._outer[above])
         return found
-
-    def count_deep(self, chains: Ints) -> int:
-        """How many of these are not kept whole."""
-        return int((np.array([*self._depth, -1])[chains] >= 2 * _ENDS).sum())
 
     def units(self, chain: int) -> list[int]:
         """The units that are kept, outermost first."""
@@ -269,7 +262,8 @@ def sequence_numbers(nested: Nested, at: Positions, seq: Ints) -> tuple[Ints, In
 
 
 def main_numbers(records: Records, on_engine: Bools) -> Ints:
-    """The sequence number that counts for each record: of its autograd function, else the lowest that is not 0."""
+    """The sequence number that counts for each record: of its autograd function, else the lowest that is not 0; 0 if it has no
+    other, -1 if none."""
     backward_at, behind = np.empty((2, len(records.stacks)), np.int64)
     for code, stack in enumerate(records.stacks):
         backward_at[code], behind[code] = stack.backward_at, 0
@@ -278,23 +272,16 @@ def main_numbers(records: Records, on_engine: Bools) -> Ints:
                 behind[code] = place + 1
     offsets, of, again = records.seq_offsets, records["stack"], records["recomputed"] == 1
     # Of an op that runs again none of the numbers of the function around it counts.
-    main = _lowest_numbers(offsets, records.seq_numbers, np.where(again, behind[of], 0), on_engine)
+    least = np.where(again, behind[of], 0)
+    rows, lengths, numbers = len(records), np.diff(offsets), records.seq_numbers
+    owner = np.repeat(np.arange(rows), lengths)
+    positive = (numbers > 0) & (np.arange(len(numbers)) - offsets[owner] >= least[owner])
+    low = np.full(rows, np.iinfo(np.int64).max)
+    np.minimum.at(low, owner[positive], numbers[positive])
+    main = np.where(low < np.iinfo(np.int64).max, low, np.where(lengths > least, 0, -1))
+    main[on_engine] = -1  # the engine's own counter means nothing
     has = (backward_at[of] >= 0) & ~again
     main[has] = records.seq_numbers[offsets[:-1][has] + backward_at[of[has]]]
-    return main
-
-
-def _lowest_numbers(offsets: Ints, numbers: Ints, least: Ints, on_engine: Bools) -> Ints:
-    """The lowest number of each row that is not 0; 0 if it has no other, -1 if none. least: how many do not count."""
-    rows, lengths = len(offsets) - 1, np.diff(offsets)
-    owner = np.repeat(np.arange(rows), lengths)
-    main = np.full(rows, -1, np.int64)
-    low = np.full(rows, np.iinfo(np.int64).max)
-    positive = (numbers > 0) & (np.arange(len(numbers)) - offsets[owner] >= least[owner])
-    np.minimum.at(low, owner[positive], numbers[positive])
-    main[lengths > least] = 0
-    main = np.where(low < np.iinfo(np.int64).max, low, main)
-    main[on_engine] = -1  # the engine's own counter means nothing
     return main
 
 
@@ -334,15 +321,6 @@ class _Unit(NamedTuple):
     layer: str | None
 
 
-def _unit_of(marker: Marker, domain: str, src: str, *, numbered: bool) -> _Unit:
-    if marker.kind != Kind.USER:
-        return _Unit(marker, src, numbered, None, None)
-    shown = f"{domain}:{marker.name}" if domain else marker.name
-    of_library = domain in _LIBRARY_DOMAINS or marker.name.startswith(_LIBRARY_RANGES)
-    no_layer = of_library or read(marker.name) is not None  # steps of serving engines have columns of their own
-    return _Unit(marker, src, numbered, shown, None if no_layer else marker.name)
-
-
 def _describe(units: list[_Unit], *, opened: bool) -> Stack:
     """The stack of these units, outermost first."""
     mods, calls, texts, reprs, shown = [], [], [], [], []
@@ -362,34 +340,26 @@ def _describe(units: list[_Unit], *, opened: bool) -> Stack:
             if marker.kind == Kind.BACKWARD and "CheckpointFunctionBackward" not in marker.name:
                 backward_at = len(named)
             named.append(marker.name)
+    # Named layers; among the modules' qualified paths only the innermost; without any the user's own ranges.
+    layers = [unit.marker for unit in units if unit.marker.kind == Kind.LAYER]
+    modules = [marker for marker in layers if marker.scope in _QUALIFIED]
+    layer = [marker.name for marker in layers if marker.scope not in _QUALIFIED or marker is modules[-1]]
+    # Source lines of the innermost range that has them, without torch's own files.
+    trace: tuple[str, ...] = ()
+    for unit in reversed(units):
+        if unit.marker.src or unit.src:
+            own = tuple(line for line in unit.marker.src if not re.search(_LIBRARY_FILE, line))
+            trace = own if unit.marker.src else (unit.src,)
+            break
     return Stack(
         mod=tuple(mods),
         op=tuple(calls),
         marker=tuple(texts),
-        layer=_layers(units),
-        trace=_trace(units),
+        layer=tuple(layer if layers else [unit.layer for unit in units if unit.layer is not None]),
+        trace=trace,
         reprs=tuple(reprs),
         seq_names=tuple(named),
         backward_at=backward_at,
         ranges=tuple(shown),
         open=opened,
     )
-
-
-def _layers(units: list[_Unit]) -> tuple[str, ...]:
-    """Named layers; among the modules' qualified paths only the innermost; without any the user's own ranges."""
-    named = [unit.marker for unit in units if unit.marker.kind == Kind.LAYER]
-    if named:
-        modules = [m for m in named if m.scope in _QUALIFIED]
-        return tuple([m.name for m in named if m.scope not in _QUALIFIED or m is modules[-1]])
-    return tuple([unit.layer for unit in units if unit.layer is not None])
-
-
-def _trace(units: list[_Unit]) -> tuple[str, ...]:
-    """Source lines of the innermost range that has them, without torch's own files."""
-    for unit in reversed(units):
-        if unit.marker.src:
-            return tuple(line for line in unit.marker.src if not re.search(_LIBRARY_FILE, line))
-        if unit.src:
-            return (unit.src,)
-    return ()

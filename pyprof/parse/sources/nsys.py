@@ -208,19 +208,16 @@ class _Export:
         return make_table("threads", columns), make_table("processes", {"pid": (pids >> _TID_BITS) & _TID_MASK})
 
     def devices(self) -> Table:
+        """The GPUs as each process sees them (CUDA_VISIBLE_DEVICES), if the export has that; else as they are."""
         ordinal = "cuDevice" if self.db.has(_GPU, "cuDevice") else "deviceId"
         columns = self.db.integers(_GPU, {"id": "id", "device": ordinal} | _DEVICE)
         for name in _DEVICE.keys() - {"cc_minor"}:  # of the others 0 means unknown
             columns[name] = np.where(columns[name] > 0, columns[name], -1)
-        gpu = columns.pop("id")
-        columns["process"], columns["name"] = np.full(len(gpu), -1), np.full(len(gpu), -1)
-        names = self.db.rows(f'SELECT "name" FROM "{_GPU}"') if self.db.has(_GPU, "name") else [(None,)] * len(gpu)
+        gpus = columns.pop("id")
+        columns["process"], columns["name"] = np.full(len(gpus), -1), np.full(len(gpus), -1)
+        names = self.db.rows(f'SELECT "name" FROM "{_GPU}"') if self.db.has(_GPU, "name") else [(None,)] * len(gpus)
         for row, (text,) in enumerate(names):
             columns["name"][row] = self.trace.strings.code(_text(text))
-        return make_table("devices", self._seen_devices(gpu, columns))
-
-    def _seen_devices(self, gpus: Ints, columns: dict[str, Ints]) -> dict[str, Ints]:
-        """The GPUs as each process sees them (CUDA_VISIBLE_DEVICES), if the export has that; else as they are."""
         seen = self.db.integers("TARGET_INFO_CUDA_DEVICE", {"gpu": "gpuId", "ordinal": "cudaId", "pid": "pid"})
         pids = (np.fromiter(self.process_of, np.int64, len(self.process_of)) >> _TID_BITS) & _TID_MASK
         process_of = dict(zip(pids.tolist(), self.process_of.values(), strict=True))
@@ -232,7 +229,7 @@ class _Export:
         if known:
             rows, ordinals, processes = np.array(known, np.int64).T
             columns = {name: values[rows] for name, values in columns.items()} | {"device": ordinals, "process": processes}
-        return columns
+        return make_table("devices", columns)
 
 
 def _empty(db: Database) -> EmptyCapture:
@@ -285,11 +282,9 @@ class _RangeRows:
                 name, key = text.decode("utf-8", "replace") or self.names.get(text_id, ""), (one & _PROCESS, domain)
                 self.domain_names[key] = min(name, self.domain_names.get(key, name))  # registered twice: the same in any order
             kept &= event != _DOMAIN
-        if kept.any():
-            self._put(batch if kept.all() else batch.take(kept))
-
-    def _put(self, batch: Batch) -> None:
-        (start, end, event, tid, domain, text_id), texts = batch
+        if not kept.any():
+            return
+        (start, end, event, tid, domain, text_id), texts = batch if kept.all() else batch.take(kept)
         label, seq, op_id = self.codes(texts)
         empty = np.flatnonzero(texts.size == 0)
         if len(empty):  # these are registered
@@ -300,20 +295,15 @@ class _RangeRows:
         end = np.where(end == NOT_AN_INTEGER, -1, end)
         free = ~np.isin(event, (*_PUSH_POP, -1))
         thread = map_distinct(tid, self.thread).astype(np.int32)
-        numbers = map(narrowest, (self._number_domains(tid, domain), label, seq, op_id))
-        for column, piece in zip(self.columns.values(), (start, end, free, thread, *numbers), strict=True):
-            column.append(piece)
-
-    def _number_domains(self, tid: Ints, domain: Ints) -> Ints:
-        result = np.full(len(domain), -1, np.int64)
+        domain_number = np.full(len(domain), -1, np.int64)
         named = np.flatnonzero(domain > 0)
         if len(named):
             keys, _, inverse = distinct_rows(tid[named] & _PROCESS, domain[named])
-            numbers = []
-            for process, number in keys.T.tolist():
-                numbers.append(self.domains.setdefault((process, number), len(self.domains)))
-            result[named] = np.array(numbers)[inverse]
-        return result
+            known = [self.domains.setdefault((process, one), len(self.domains)) for process, one in keys.T.tolist()]
+            domain_number[named] = np.array(known)[inverse]
+        numbers = map(narrowest, (domain_number, label, seq, op_id))
+        for column, piece in zip(self.columns.values(), (start, end, free, thread, *numbers), strict=True):
+            column.append(piece)
 
     def table(self) -> Table:
         columns: dict[str, Array] = dict(zip(self.columns, map(Growing.whole, self.columns.values()), strict=True))

@@ -76,7 +76,13 @@ class Database:
     def __init__(self, descriptor: int, path: Path, name: str) -> None:
         self.name = name
         self._bytes = os.fstat(descriptor).st_size
-        self._check_whole(os.pread(descriptor, 100, 0))
+        # Shorter than its header says it is damaged, even if everything that is read would be there.
+        header = os.pread(descriptor, 100, 0)
+        page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+        counted = header[24:28] == header[92:96]  # old writers leave the number of pages stale
+        expected = 100 if len(header) < 100 else (65_536 if page == 1 else page) * pages if counted else 0
+        if self._bytes < expected:
+            raise InputError(f"{self.name}: cut short: {self._bytes} of {expected} bytes are there", "copy or export it again")
         self._check_companions(path)
         self._log = _log_of(path)
         try:
@@ -92,7 +98,9 @@ class Database:
             self.rows("BEGIN")
             for table, root, sql in self.rows("SELECT name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')"):
                 self.tables[str(table)] = (root if isinstance(root, int) else 0, str(sql))
-            self._pages: PageReader | None = PageReader(descriptor, path)
+            if log := _log_of(path):
+                raise OddFile(f"{log} may hold changes that are not in the file, or must be rolled back")
+            self._pages: PageReader | None = PageReader(descriptor)
         except OddFile:
             self._pages = None  # all tables are read row by row
         except BaseException:
@@ -101,14 +109,6 @@ class Database:
 
     def close(self) -> None:
         self._driver.close()
-
-    def _check_whole(self, header: bytes) -> None:
-        """Raise InputError if the file is shorter than its header says, even if everything that is read would be there."""
-        page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
-        counted = header[24:28] == header[92:96]  # old writers leave the number of pages stale
-        expected = 100 if len(header) < 100 else (65_536 if page == 1 else page) * pages if counted else 0
-        if self._bytes < expected:
-            raise InputError(f"{self.name}: cut short: {self._bytes} of {expected} bytes are there", "copy or export it again")
 
     def _check_companions(self, path: Path) -> None:
         """Raise InputError if a path that SQLite would open beside the file is no file: it would wait for a pipe for ever."""

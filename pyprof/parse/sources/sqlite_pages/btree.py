@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ _LONGEST_SPILL = 64 << 20  # bytes of payloads in overflow pages, per block
 _LEAF, _INTERIOR = 13, 5
 _DEEPEST = 20
 _MOST_PAYLOAD = (1 << 31) - 1
-_JOURNAL, _WAL = "-journal", "-wal"
 
 
 class OddFile(Exception):
@@ -111,21 +109,16 @@ def _bytes_of_all(words: npt.NDArray[np.uint64]) -> int:
 
 
 class PageFile:
-    """The pages of a database that is at rest.
+    """The pages of a database that is at rest, without a journal beside it.
 
     descriptor: the open file, which stays the caller's. The caller holds SQLite's read lock; since closing any descriptor of
     the file gives up the process's locks, this class opens and closes none.
     """
 
-    def __init__(self, descriptor: int, path: Path) -> None:
+    def __init__(self, descriptor: int) -> None:
         if sys.byteorder != "little" or not hasattr(os, "preadv"):
             raise OddFile("this machine is not little-endian, or has no preadv")
-        self._file, self._path = descriptor, path
-        self._read_header(path)
-        self._tree_of = np.zeros(self.pages + 1, np.int32)  # root of the table that each page read so far belongs to
-
-    def _read_header(self, path: Path) -> None:
-        _check_journals(path)
+        self._file = descriptor
         header = os.pread(self._file, 100, 0)
         size = os.fstat(self._file).st_size
         if len(header) < 100 or header[:16] != b"SQLite format 3\x00" or header[21:24] != b"\x40\x20\x20":
@@ -149,6 +142,7 @@ class PageFile:
         self.vacuumed = header[52:56] != bytes(4)
         self.most_local = self.usable - 35
         self.least_local = (self.usable - 12) * 32 // 255 - 23
+        self._tree_of = np.zeros(self.pages + 1, np.int32)  # root of the table that each page read so far belongs to
 
     def _page(self, number: int) -> bytes:
         raw = os.pread(self._file, self.page_bytes, (number - 1) * self.page_bytes)
@@ -200,20 +194,16 @@ class PageFile:
         block = PageBlock(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
         for begin in range(0, len(leaves), at_once):
             part = leaves[begin : begin + at_once]
-            self._fill(block.raw, part)
+            # Pages that are neighbours in the file are read at once.
+            for first, last in pairwise([0, *(np.flatnonzero(np.diff(part) != 1) + 1).tolist(), len(part)]):
+                into = block.raw.data[first * self.page_bytes : last * self.page_bytes]
+                if os.preadv(self._file, [into], (int(part[first]) - 1) * self.page_bytes) != len(into):
+                    raise OddFile("cut short")
             at, page_end = self._pointers(
                 block.raw[: len(part) * self.page_bytes].reshape(-1, self.page_bytes), len(leaves) == 1
             )
             if len(at):
                 yield self._payloads(block, at, page_end, rowids)._replace(pages=begin + len(part))
-
-    def _fill(self, raw: Bytes, numbers: Ints) -> None:
-        """Read pages into `raw` in their order; pages that are neighbours in the file are read at once."""
-        cuts = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
-        for begin, end in pairwise(cuts):
-            into = raw.data[begin * self.page_bytes : end * self.page_bytes]
-            if os.preadv(self._file, [into], (int(numbers[begin]) - 1) * self.page_bytes) != len(into):
-                raise OddFile("cut short")
 
     def _pointers(self, pages: Bytes, alone: bool) -> tuple[Ints, Ints]:
         """Where in the block each cell begins, and where the usable part of its page ends."""
@@ -279,12 +269,3 @@ class PageFile:
             number = int.from_bytes(raw[:4], "big")
             parts.append(raw[4 : self.usable])
         return b"".join(parts)[:size]
-
-
-def _check_journals(path: Path) -> None:
-    """Raise OddFile if a journal beside the file may hold changes that are not in it, or must be rolled back."""
-    real = path.resolve()
-    for ending in (_JOURNAL, _WAL):
-        beside = real.with_name(real.name + ending)
-        if beside.exists() and beside.stat().st_size:
-            raise OddFile(f"{beside.name} exists")
