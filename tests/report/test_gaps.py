@@ -339,14 +339,6 @@ def test_tables_in_every_format_with_chosen_rows_and_columns(tmp_path: Path, cap
         assert "hint" in capsys.readouterr().err
 
 
-def test_a_kernel_name_of_megabytes_does_not_pad_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    n = Nsys()
-    n.kernel("k" * 3_000_000, 10, 100, 200)
-    n.kernel(GEMM, 20, 300, 400)
-    n.kernel(GEMM, 30, 500, 600)
-    assert len(screen(capsys, str(n.write(tmp_path / "net.sqlite")))) < 50_000
-
-
 def test_what_cannot_be_done(tmp_path: Path, data: Path) -> None:
     for arguments, error in (
         (["--csv"], UsageError),

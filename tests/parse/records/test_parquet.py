@@ -210,17 +210,6 @@ def test_ops_put_in_place_of_the_files_stay_where_rows_are_chosen(tmp_path: Path
     assert [stored.calls[code].op for code in stored["call"].tolist()] == ["mm"] * 3
 
 
-def test_changed_ops_stand_before_those_of_the_file(captures: Path, tmp_path: Path) -> None:
-    whole = load_capture(captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite")
-    parquet.write(whole, tmp_path / "net.parquet")
-    records = parquet.read(tmp_path / "net.parquet")
-    changed = records.with_ops({"own": np.zeros(len(records), np.int32)}, [OpCall("aten", "mm")])
-    assert not changed["own"].any() and changed.calls == [OpCall("aten", "mm")]
-    assert (changed["inner"] == records["inner"]).all()
-    some = changed.select(np.array([5, 3]))
-    assert some["own"].tolist() == [0, 0] and some.calls == changed.calls
-
-
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     n = Nsys()
