@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import pydoc
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +17,6 @@ from pyprof.api import Loaded
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
 from pyprof.model.records import Records
-from tests.conftest import ROOT
 from tests.report.summary.test_summary import two_steps
 from tests.tiny import Nsys
 
@@ -137,12 +134,6 @@ def test_errors_are_those_of_the_command_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file") as caught:
         pyprof.load(tmp_path / "missing.sqlite")
     assert caught.value.hint and caught.value.exit_code == 1
-
-
-def test_without_torch_there_is_one_error_with_a_hint() -> None:
-    code = "import sys; sys.modules['torch'] = None; import pyprof\ntry: pyprof.init()\nexcept pyprof.PyprofError as e: print(e, e.hint)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0 and "torch" in done.stdout and "pip install torch" in done.stdout
 
 
 # Who calls pyprof from a program relies on these: names may be added at the end or by keyword, not taken away or moved.

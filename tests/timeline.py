@@ -19,6 +19,17 @@ MI300X = (0, "AMD Instinct MI300X", 0, 304, 9, 4)
 RTX_3070_TI = (0, "NVIDIA GeForce RTX 3070 Ti", 0, 48, 8, 6)
 
 
+def overview_of(made: Nsys | Path, folder: Path = Path()) -> Overview:
+    """Overview of a capture, or of rows, which are written into the folder first."""
+    file = made.write(folder / "net.sqlite") if isinstance(made, Nsys) else made
+    return Overview(Frame(load(str(file), with_host=True)))
+
+
+def advice_of(overview: Overview) -> dict[str, Advice]:
+    """All advice by kind."""
+    return {one.kind: one for one in advise(overview)}
+
+
 class Timeline:
     """Ops one after another; a launch takes 1 us, so that the host is ahead of all kernels of more."""
 
@@ -40,9 +51,7 @@ class Timeline:
         return self
 
     def overview(self, folder: Path) -> Overview:
-        records = load(str(self.nsys.write(folder / "net.sqlite")), with_host=True)
-        return Overview(Frame(records))
+        return overview_of(self.nsys, folder)
 
     def advice(self, folder: Path) -> dict[str, Advice]:
-        """All advice by kind."""
-        return {one.kind: one for one in advise(self.overview(folder))}
+        return advice_of(self.overview(folder))

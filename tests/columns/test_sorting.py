@@ -1,4 +1,4 @@
-"""Orders, groups and functions of distinct values against numpy and plain Python."""
+"""Orders by one column and by several against numpy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.columns import sorting
-from pyprof.columns.distinct import distinct_places, map_distinct
 from pyprof.columns.nesting import any_order
 
 NUMBERS = st.lists(st.integers(-5, 40), max_size=60).map(lambda values: np.array(values, np.int64))
@@ -28,19 +27,3 @@ def test_order_by_several_is_stable(first, random):
     second = np.array([random.randint(0, 2) for _ in first], np.int64)
     order = sorting.order_by(first, lambda rows: [second[rows]])
     assert order.tolist() == np.lexsort([second, first]).tolist()
-
-
-@given(NUMBERS)
-def test_distinct_places_and_functions_of_distinct_values(values):
-    places, of = distinct_places(np.maximum(values, -1), 41)
-    expected = sorted({*values[values >= 0].tolist()})
-    assert places.tolist() == expected
-    assert of.tolist() == [expected.index(value) if value >= 0 else -1 for value in values.tolist()]
-    asked: list[int] = []
-
-    def square(value: int) -> int:
-        asked.append(value)
-        return value * value
-
-    assert map_distinct(values, square).tolist() == (values * values).tolist()
-    assert asked == sorted({*values.tolist()}), "each once, smallest first"

@@ -141,16 +141,6 @@ def test_compiled_training_and_compiled_optimizer(recorder: Recorder) -> None:
     step()
 
 
-@pytest.mark.usefixtures("fresh_compiler")
-def test_installing_after_compiling(recorder: Recorder) -> None:
-    instrumenter.shutdown()
-    net, x = Net(), torch.randn(4, 8)
-    compiled = torch.compile(net, fullgraph=True, backend="eager")
-    before = compiled(x)
-    instrumenter.init(backend=recorder)
-    assert torch.equal(compiled(x), before)
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_script_and_trace(recorder: Recorder) -> None:
     net, x = Net(), torch.randn(4, 8)
@@ -241,14 +231,6 @@ def test_fake_and_meta_tensors(recorder: Recorder) -> None:
         assert x.is_meta and torch.tensor(1.0).is_meta and torch.full((2,), 1.0).is_meta
     assert net(x).shape == (7, 8)
     assert torch.ones(2).device.type == "cpu"
-
-
-def test_the_default_device_is_heeded(recorder: Recorder) -> None:
-    torch.set_default_device("meta")
-    try:
-        assert torch.empty(2).is_meta and torch.arange(3).is_meta
-    finally:
-        torch.set_default_device(None)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

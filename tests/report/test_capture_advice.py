@@ -7,29 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading.load import load
-from pyprof.prof.frame import Frame
-from pyprof.report.advice.base import Advice
-from pyprof.report.advice.kinds import advise
 from pyprof.report.time.overview import Overview
+from tests.timeline import advice_of, overview_of
 from tests.tiny import Nsys, tid
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 MS = 1_000_000
 US = 1_000
-
-
-def overview_of(path: Path) -> Overview:
-    records = load(str(path), with_host=True)
-    return Overview(Frame(records))
-
-
-def nsys(n: Nsys, path: Path) -> Overview:
-    return overview_of(n.write(path / "net.sqlite"))
-
-
-def advice(overview: Overview) -> dict[str, Advice]:
-    return {one.kind: one for one in advise(overview)}
 
 
 class Kineto:
@@ -79,7 +63,7 @@ def test_the_recorders_own_time(tmp_path: Path) -> None:
     python_between_launches(k, [20.0, 30.0, 40.0])
     overview = k.write(tmp_path)
     assert overview.parts["profiler"] == 9 * 3 * (19 + 29 + 39) * US  # nine gaps; each pause less the usual one
-    found = advice(overview)
+    found = advice_of(overview)
     assert found["profiler_overhead"].saves_ns is None
     assert found["profiler_overhead"].time_ns == overview.parts["profiler"]
     assert found["launch_bound"].saves_ns == overview.parts["launch"]
@@ -92,14 +76,14 @@ def test_functions_that_may_work_themselves(tmp_path: Path, pauses: list[float],
     python_between_launches(k, pauses, functions)
     overview = k.write(tmp_path)
     assert overview.parts["profiler"] == 0
-    assert "does not show" in advice(overview)["profiler_overhead"].evidence
+    assert "does not show" in advice_of(overview)["profiler_overhead"].evidence
 
 
 def test_without_frames_nothing_is_the_recorders(tmp_path: Path) -> None:
     k = Kineto()
     for step in range(10):
         k.kernel(step * 1000.0, step * 1000.0 + 10, 5)
-    assert list(advice(k.write(tmp_path))) == ["launch_bound", "record_shapes"]
+    assert list(advice_of(k.write(tmp_path))) == ["launch_bound", "record_shapes"]
 
 
 @pytest.mark.parametrize(("frame", "expected"), [("PIL/Image.py(2200): resize", True), ("net.py(3): work", False)])
@@ -115,7 +99,7 @@ def test_frames_of_libraries_that_make_inputs(tmp_path: Path, frame: str, expect
         k.kernel(at + 6_200, at + 6_210, 3_780)
     overview = k.write(tmp_path)
     assert overview.parts["data_loading"] == (4 * 4_000 * US if expected else 0)
-    assert ("data_loading" in advice(overview)) == expected
+    assert ("data_loading" in advice_of(overview)) == expected
 
 
 def test_on_a_cpu_only_what_names_say_is_known(tmp_path: Path) -> None:
@@ -126,7 +110,7 @@ def test_on_a_cpu_only_what_names_say_is_known(tmp_path: Path) -> None:
         k.add("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 4_000, 5_000)
     overview = k.write(tmp_path)
     assert (overview.parts["data_loading"], overview.parts["host"]) == (3 * 5 * MS, 3 * MS)
-    assert list(advice(overview)) == ["data_loading"]
+    assert list(advice_of(overview)) == ["data_loading"]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +134,7 @@ def test_what_to_do_depends_on_the_call_that_waits(tmp_path: Path, op: str, kind
         k.add("gpu_memcpy", f"Memcpy {kind} (Device -> Pageable)", at + 1_001, 2, tid=7, **copied)
         k.add("cuda_runtime", name, at + 40, 970, correlation=0)
         k.kernel(at + 1_900, at + 1_910, 80)
-    found = advice(k.write(tmp_path))["synchronization"]
+    found = advice_of(k.write(tmp_path))["synchronization"]
     assert found.saves_ns == (10 * 907 + 9 * 20) * US  # the gap behind each wait, and the next one: the host would be ahead
     assert text in found.do
 
@@ -161,7 +145,7 @@ def test_a_cold_iteration_says_only_that(tmp_path: Path) -> None:
         at = kernel * 10 * MS
         n.api(at, 1000 + kernel, name="cuLibraryLoadData", took=8 * MS)
         n.kernel(f"{GEMM}_{kernel}", at + 9 * MS, at + 9 * MS + 10 * US, at + 10 * MS)
-    assert list(advice(nsys(n, tmp_path))) == ["warmup"]
+    assert list(advice_of(overview_of(n, tmp_path))) == ["warmup"]
 
 
 def test_modules_that_load_among_many_steps_are_not_cold(tmp_path: Path) -> None:
@@ -171,7 +155,7 @@ def test_modules_that_load_among_many_steps_are_not_cold(tmp_path: Path) -> None
         n.range("step", at, at + 9 * MS)
         n.api(at, 1000 + kernel, name="cuLibraryLoadData", took=8 * MS)
         n.kernel(f"{GEMM}_{kernel}", at + 9 * MS - 10 * US, at + 9 * MS, at + 10 * MS)
-    assert "warmup" not in advice(nsys(n, tmp_path))
+    assert "warmup" not in advice_of(overview_of(n, tmp_path))
 
 
 def test_the_first_of_several_steps_is_cold(tmp_path: Path) -> None:
@@ -181,7 +165,7 @@ def test_the_first_of_several_steps_is_cold(tmp_path: Path) -> None:
         at = (80 + kernel) * MS if kernel else 0
         n.range("step", at, at + MS // 2)
         n.kernel(GEMM, max(at, 80 * MS) + 30 * US, max(at, 80 * MS) + 40 * US, max(at, 80 * MS) + MS)
-    assert list(advice(nsys(n, tmp_path))) == ["warmup"]
+    assert list(advice_of(overview_of(n, tmp_path))) == ["warmup"]
 
 
 def test_trials_of_convolutions_are_cold(tmp_path: Path) -> None:
@@ -192,7 +176,7 @@ def test_trials_of_convolutions_are_cold(tmp_path: Path) -> None:
         k.add("cpu_op", "aten::conv2d", at, 900, **{"Input Dims": dims, "Input type": ["float", "float", ""]})
         for trial in range(6):
             k.kernel(at + 10 + 100 * trial, at + 20 + 100 * trial, 90, f"implicit_gemm_{trial}")
-    assert list(advice(k.write(tmp_path))) == ["warmup"]
+    assert list(advice_of(k.write(tmp_path))) == ["warmup"]
 
 
 def test_convolutions_of_several_kernels_that_take_little_are_no_trials(tmp_path: Path) -> None:
@@ -204,14 +188,14 @@ def test_convolutions_of_several_kernels_that_take_little_are_no_trials(tmp_path
         for part in range(6):
             k.kernel(at + 10 * part, at + 100 + 2 * part, 2, f"implicit_gemm_{part}")
         k.kernel(at + 200, at + 210, 700, "void relu_kernel()")
-    assert "warmup" not in advice(k.write(tmp_path))
+    assert "warmup" not in advice_of(k.write(tmp_path))
 
 
 def test_work_launched_before_the_recording(tmp_path: Path) -> None:
     n = Nsys()
     n.kernel(GEMM, 0, 10 * US, 50 * MS)
     n.kernel(GEMM, 20 * US, 60 * MS, 100 * MS)  # launched long before, and nothing that the device did until then is known
-    found = advice(nsys(n, tmp_path))
+    found = advice_of(overview_of(n, tmp_path))
     assert found["lost_records"].time_ns == 10 * MS
     assert found["lost_records"].saves_ns is None
     assert not {"launch_bound", "synchronization"} & found.keys()
@@ -234,10 +218,10 @@ def test_replays_whose_kernels_are_missing(tmp_path: Path) -> None:
     n = Nsys()
     for step in range(5):
         replay(n, step * 3 * MS, 18, 1)
-    overview = nsys(n, tmp_path)
+    overview = overview_of(n, tmp_path)
     assert overview.parts["launch"] == overview.parts["synchronization"] == 0
     assert overview.parts["unrecorded"] > 0.95 * overview.division.wall_ns
-    found = advice(overview)
+    found = advice_of(overview)
     assert "lost_records" in found and "graph_nodes" in found
     assert not [one for one in found.values() if one.saves_ns]
 
@@ -248,7 +232,7 @@ def test_graphs_as_wholes(tmp_path: Path) -> None:
         n.corr += 1
         n.api(step * MS, n.corr, name="cudaGraphLaunch_v10000")
         n.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append((step * MS, step * MS + MS, 0, 7, n.corr, tid() & ~0xFFFFFF, 3))
-    found = advice(nsys(n, tmp_path))
+    found = advice_of(overview_of(n, tmp_path))
     assert list(found) == ["graph_nodes"]
     assert found["graph_nodes"].do.startswith("nsys profile --cuda-graph-trace=node")
 
@@ -258,43 +242,24 @@ def test_kernels_of_backward_without_markers(tmp_path: Path) -> None:
     n.range('linear(fp32[64,64], fp32[64,64], None) #pyprof{"mod":"torch.nn.functional"}', 0, 100)
     n.kernel(GEMM, 10, 200, 1200)
     n.kernel(GEMM, 1000, 1300, 3300, thread=8)
-    assert list(advice(nsys(n, tmp_path))) == ["backward_markers"]
+    assert list(advice_of(overview_of(n, tmp_path))) == ["backward_markers"]
 
 
 def test_ops_without_shapes(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, seq = 3, op_id = 5", 0, 100)
     n.kernel(GEMM, 10, 200, 1200)
-    found = advice(nsys(n, tmp_path))
+    found = advice_of(overview_of(n, tmp_path))
     assert list(found) == ["record_shapes"]
     assert "emit_nvtx(record_shapes=True)" in found["record_shapes"].do
 
 
-_EXPECTED: list[tuple[str, set[str], set[str]]] = [
-    ("nsys/h100_2gpu_train.nsys2026.2.sqlite", {"record_shapes"}, {"warmup", "lost_records", "graph_nodes"}),
-    ("kineto/h100_vit.json.gz", {"profiler_overhead"}, {"warmup", "record_shapes", "record_stacks", "lost_records"}),
-    ("kineto/h100_bert_small.json.gz", {"profiler_overhead"}, {"warmup"}),
-    ("kineto/serving/vllm_decode_full.run.json.gz", {"graph_nodes"}, {"warmup", "profiler_overhead"}),
-    ("kineto/serving/sglang_prefilldecode.json.gz", set(),
-     {"warmup", "profiler_overhead", "lost_records", "graph_nodes", "record_shapes", "record_stacks"}),
-    ("kineto/mi300_resnet_checkpoint.json.gz", set(), {"warmup", "profiler_overhead", "lost_records"}),
-    ("kineto/a100_train_stacks.json.gz", {"record_stacks"}, {"warmup", "lost_records"}),
-    ("nvprof/v100_lm/net.sql", set(), {"warmup", "backward_markers"}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "there", "absent"), _EXPECTED, ids=[row[0] for row in _EXPECTED])
-def test_real_captures(captures: Path, tmp_path: Path, name: str, there: set[str], absent: set[str]) -> None:
-    alone = tmp_path / Path(name).name  # without the capture of its graphs beside it
-    alone.symlink_to(captures / name)
-    found = advice(overview_of(alone))
-    assert there <= found.keys()
-    assert not absent & found.keys()
-
-
-def test_graphs_that_are_explained_need_no_advice(captures: Path) -> None:
-    assert "graph_nodes" not in advice(overview_of(captures / "kineto/serving/vllm_decode_full.run.json.gz"))
+def test_graphs_whose_capture_is_not_beside(captures: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "net.json.gz"
+    alone.symlink_to(captures / "kineto/serving/vllm_decode_full.run.json.gz")
+    found = advice_of(overview_of(alone))
+    assert "graph_nodes" in found and not {"warmup", "profiler_overhead"} & found.keys()
 
 
 def test_a_cold_capture_of_norms(captures: Path) -> None:
-    assert list(advice(overview_of(captures / "kineto/normalization_layers.json.gz"))) == ["warmup"]
+    assert list(advice_of(overview_of(captures / "kineto/normalization_layers.json.gz"))) == ["warmup"]

@@ -8,21 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading.load import load
 from pyprof.model.records import COLUMNS, PHASES, Records
 from pyprof.model.trace import ActivityKind
-from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Budget
 from pyprof.report.time.division import BUSY, Division, mean_parts
-from pyprof.report.time.overview import Overview
+from tests.timeline import overview_of
 from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
-
-
-def overview_of(n: Nsys, path: Path) -> Overview:
-    records = load(str(n.write(path / "net.sqlite")), with_host=True)
-    return Overview(Frame(records))
 
 
 _ROWS = st.lists(

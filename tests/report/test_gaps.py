@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
-from pyprof.loading.load import load
 from pyprof.model.host import Host, Wait
 from pyprof.model.records import COLUMNS, PHASES, Records
 from pyprof.model.trace import ActivityKind
@@ -26,20 +25,15 @@ from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.waits import Waits
 from pyprof.tables.table import AnyTable, printed
+from tests.timeline import overview_of
 from tests.tiny import Nsys, tid
 
 GEMM, NCCL = "ampere_sgemm_128x64_tn", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 PARTS = ["busy", "elsewhere", *CAUSES]
 
 
-def report_of(n: Nsys, path: Path, *, by_stream: bool = False) -> Report:
-    records = load(str(n.write(path / "net.sqlite")), with_host=True)
-    return Report(Overview(Frame(records)), by_stream)
-
-
-def report_of_file(path: Path, *, by_stream: bool = False) -> Report:
-    records = load(str(path), with_host=True)
-    return Report(Overview(Frame(records)), by_stream)
+def report_of(made: Nsys | Path, folder: Path = Path(), *, by_stream: bool = False) -> Report:
+    return Report(overview_of(made, folder), by_stream)
 
 
 def rows_of(table: AnyTable) -> list[dict[str, str]]:
@@ -300,7 +294,7 @@ def test_a_peer_finds_the_same_idle_time_and_overlap(captures: Path) -> None:
     """HolisticTraceAnalysis 0.5.0 prints for these files idle_time(us), between activities, and comp_comm_overlap_pctg."""
     truth = [(6419, 4.50), (6428, 2.47), (7046, 7.88), (8145, 3.31), (8887, 0.56), (9121, 0.64), (7051, 7.56), (8308, 9.51)]
     for rank, (idle, overlap) in enumerate(truth):
-        report = report_of_file(captures / f"kineto/v100_dlrm_8ranks/worker{rank}.pt.trace.json.gz")
+        report = report_of(captures / f"kineto/v100_dlrm_8ranks/worker{rank}.pt.trace.json.gz")
         (row,) = rows_of(TABLES["overlap"](report))
         gaps = report.division.gaps
         between = gaps.time_ns[(gaps.before >= 0) & (gaps.after >= 0)].sum()
@@ -343,14 +337,6 @@ def test_tables_in_every_format_with_chosen_rows_and_columns(tmp_path: Path, cap
     for wrong in (["--where", "idle>a"], ["-c", "nothing"], ["--sort", "nothing"], ["--top", "-1"]):
         assert main(["gaps", capture, "--table", "gaps", *wrong]) == 2
         assert "hint" in capsys.readouterr().err
-
-
-def test_a_kernel_name_of_megabytes_does_not_pad_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    n = Nsys()
-    n.kernel("k" * 3_000_000, 10, 100, 200)
-    n.kernel(GEMM, 20, 300, 400)
-    n.kernel(GEMM, 30, 500, 600)
-    assert len(screen(capsys, str(n.write(tmp_path / "net.sqlite")))) < 50_000
 
 
 def test_what_cannot_be_done(tmp_path: Path, data: Path) -> None:
@@ -400,8 +386,8 @@ def test_a_program_without_ops_by_step(tmp_path: Path) -> None:
             )
     file = tmp_path / "net.json"
     file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", **event} for event in events]}))
-    first, second = rows_of(TABLES["steps"](report_of_file(file)))
-    assert {row["src"] for row in rows_of(TABLES["ops"](report_of_file(file)))} == {"sim.py:7", "na"}  # na: at the end
+    first, second = rows_of(TABLES["steps"](report_of(file)))
+    assert {row["src"] for row in rows_of(TABLES["ops"](report_of(file)))} == {"sim.py:7", "na"}  # na: at the end
     # 45 us from the step's begin, gaps of 80 and 140 us inside each step, and one of 220 us before the second; the second ends
     # with its own range, 75 us after its last kernel.
     keys = ("device", "step", "rows", "time", "delay", "idle", "longest")

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
+from tests.timeline import overview_of
 from tests.tiny import Nsys
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 MS = 1_000_000
 US = 1_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-
-
-def overview_of(n: Nsys, path: Path) -> Overview:
-    return overview_of_file(n.write(path / "net.sqlite"))
-
-
-def overview_of_file(path: Path) -> Overview:
-    records = load(str(path), with_host=True)
-    return Overview(Frame(records))
 
 
 def alone(overview: Overview) -> Overview:
@@ -261,39 +250,6 @@ def test_the_first_launch_of_a_kernel_loads_its_module(tmp_path: Path) -> None:
     assert 4.9 * MS < found["compilation"] <= 5 * MS
 
 
-_EXPECTED: list[tuple[str, Callable[[dict[str, float]], bool], set[str], set[str]]] = [
-    # capture, what holds of its idle time in ms, advice among these kinds that must be there, and that must not
-    ("nsys/a100_gpt2.7b.nsys2024.6.sqlite", lambda ms: ms["launch"] < 1, set(),
-     {"launch_bound", "synchronization", "data_loading"}),
-    ("nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite", lambda ms: ms["queued"] > 10, set(),
-     {"launch_bound", "synchronization", "data_loading"}),
-    ("nsys/h100_2gpu_train.nsys2026.2.sqlite", lambda ms: 20 < ms["synchronization"] < 25, {"synchronization"},
-     {"launch_bound", "data_loading"}),
-    ("kineto/v100_resnet50_2021.json.gz", lambda ms: 285 <= ms["data_loading"] < 370, {"data_loading"}, {"synchronization"}),
-    ("kineto/a100_train_stacks.json.gz", lambda ms: ms["data_loading"] < 3, {"synchronization"}, {"data_loading"}),
-    ("kineto/h100_vit.json.gz", lambda ms: ms["launch"] > 5, {"launch_bound"}, {"data_loading", "synchronization"}),
-    ("kineto/mi300_resnet_checkpoint.json.gz", lambda ms: ms["launch"] == 0, set(), {"launch_bound", "synchronization"}),
-    ("nvprof/v100_lm/net.sql", lambda ms: ms["allocation"] > 21 and 4.5 < ms["synchronization"] < 7,
-     {"launch_bound", "synchronization"}, {"warmup"}),
-    ("kineto/serving/sglang_prefilldecode.json.gz", lambda ms: ms["launch"] < 2, set(), {"launch_bound", "synchronization"}),
-    ("kineto/serving/vllm_decode_full.run.json.gz", lambda ms: ms["launch"] < 1, set(), {"launch_bound"}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "holds", "there", "absent"), _EXPECTED, ids=[row[0] for row in _EXPECTED])
-def test_real_captures(
-    captures: Path, name: str, holds: Callable[[dict[str, float]], bool], there: set[str], absent: set[str]
-) -> None:
-    overview = overview_of_file(captures / name)
-    assert holds({cause: overview.parts[cause] / 1e6 for cause in CAUSES})
-    found = advice(overview)
-    assert there <= found.keys()
-    assert not absent & found.keys()
-    causes = overview.idle.causes
-    assert (np.bincount(causes.gap, causes.ns) == overview.division.gaps.time_ns).all()
-    assert sum(one.saves_ns or 0 for one in found.values()) <= overview.division.wall_ns
-
-
 def test_data_loading_is_found_without_ranges_that_name_it(captures: Path, tmp_path: Path) -> None:
     """What a capture with ranges shows, and the same without the loader's, without steps, with calls and kernels alone."""
     whole = json.loads(gzip.decompress((captures / "kineto/v100_resnet50_2021.json.gz").read_bytes()))
@@ -303,7 +259,7 @@ def test_data_loading_is_found_without_ranges_that_name_it(captures: Path, tmp_p
     found = []
     for events in (whole["traceEvents"], unnamed, unmarked, bare):
         (tmp_path / "net.json").write_text(json.dumps({**whole, "traceEvents": events}))
-        found.append(advice(overview_of_file(tmp_path / "net.json"))["data_loading"].saves_ns or 0)
+        found.append(advice(overview_of(tmp_path / "net.json"))["data_loading"].saves_ns or 0)
     assert abs(found[0] - found[1]) < 0.01 * found[0]
     assert found[2] == found[3] == pytest.approx(284.4 * MS, rel=0.001)  # without the first step, which no optimizer ends
 

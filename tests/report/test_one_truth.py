@@ -14,22 +14,12 @@ import pytest
 from pyprof.cli import main
 from pyprof.loading.load import load
 from pyprof.parse.records.parquet.stored import HOST_KEY, POOL_ERRORS, read_host
-from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES
-from pyprof.report.time.overview import Overview
+from tests.timeline import overview_of
 from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
 MS = 1_000_000
-
-
-def overview_of(path: Path) -> Overview:
-    records = load(str(path), with_host=True)
-    return Overview(Frame(records))
-
-
-def written(n: Nsys, folder: Path) -> Overview:
-    return overview_of(n.write(folder / "net.sqlite"))
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -109,20 +99,20 @@ def test_repeats_that_are_steps_and_repeats_that_are_parts(
 ) -> None:
     n = Nsys()
     iterations(n, names, around, inside)
-    found = written(n, tmp_path).steps
+    found = overview_of(n, tmp_path).steps
     assert (0 if found is None else len(found)) == steps
 
 
 def test_steps_of_every_kind_number_the_records(tmp_path: Path) -> None:
     n = Nsys()
     iterations(n, ["iteration"] * 3)
-    records = written(n, tmp_path).records
+    records = overview_of(n, tmp_path).records
     assert records["step"].tolist() == [0, 1, 2]
     other = Nsys()
     for begin in (1_000, 2_000, 3_000):
         other.kernel(GEMM, begin + 10, begin + 50, begin + 90)
         other.range('SGD.step #pyprof{"optimizer":"SGD"}', begin + 500, begin + 600)
-    assert written(other, tmp_path).records["step"].tolist() == [-1, 0, 1]
+    assert overview_of(other, tmp_path).records["step"].tolist() == [-1, 0, 1]
 
 
 def test_everything_that_was_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

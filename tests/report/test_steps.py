@@ -11,14 +11,10 @@ from pyprof.loading.load import load, load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.steps import Steps
+from tests.timeline import overview_of
 from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
-
-
-def overview_of(n: Nsys, path: Path) -> Overview:
-    records = load(str(n.write(path / "net.sqlite")), with_host=True)
-    return Overview(Frame(records))
 
 
 def steps_of(n: Nsys, path: Path) -> Steps | None:
@@ -141,8 +137,7 @@ def test_the_window_begins_after_work_that_was_lost(tmp_path: Path) -> None:
     ],
 )
 def test_real_captures(captures: Path, name: str, kind: str | None, count: int, median_ms: float) -> None:
-    records = load(str(captures / name), with_host=True)
-    overview = Overview(Frame(records))
+    overview = overview_of(captures / name)
     steps = overview.steps
     assert (steps and steps.kind) == kind
     if steps is not None:

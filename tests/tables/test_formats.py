@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.errors import UsageError
-from pyprof.prof.columns import ALIASES, DEFAULT, HEADERS
+from pyprof.prof.columns import DEFAULT, HEADERS
 from pyprof.tables.formats import FORMATS, write_aligned, write_csv, write_plain
 from pyprof.tables.rows import to_pandas
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, choose
@@ -101,12 +101,6 @@ def test_columns_are_unique_and_the_original_twenty_come_first() -> None:
     headers = "Idx SeqId AltSeqId TId Layer Trace Direction Sub Module Op Kernel Params Sil(ns) TC Device Stream Grid Block FLOPs Bytes"
     assert [header.text for header in HEADERS[:20]] == headers.split()
     assert [h.key for h in choose(DEFAULT, HEADERS)] == DEFAULT.split(",") and all(h.help for h in HEADERS)
-
-
-def test_an_unknown_column_names_the_nearest() -> None:
-    with pytest.raises(UsageError) as caught:
-        choose("idx,kernal", HEADERS, ALIASES)
-    assert "'kernal'" in str(caught.value) and "did you mean kernel?" in caught.value.hint
 
 
 def test_markdown_shows_templates_and_stars_as_they_are() -> None:

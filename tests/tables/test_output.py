@@ -140,26 +140,6 @@ def test_parquet_is_typed(capture: Path, capsys: pytest.CaptureFixture[str], tmp
     assert table.schema.field("delay").metadata[b"unit"] == b"ns"
 
 
-def test_a_terminal_gets_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    n = Nsys()
-    n.kernel("\x1b[31mred\x9b", 20, 100, 200)
-    path = n.write(tmp_path / "net.sqlite")
-    assert "\x1b" in _out(capsys, path, "--csv", "-c", "name")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.stdout, "isatty", lambda: True)
-        for form in ("csv", "jsonl", "json", "markdown", "plain", "table"):
-            out = _out(capsys, path, "--format", form, "-c", "name")
-            assert r"\u001b[31mred" in out and not {"\x1b", "\x9b"} & set(out)
-
-
-def test_a_name_of_megabytes_does_not_widen_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    n = Nsys()
-    for number in range(300):
-        n.kernel("x" * 3_000_000 if not number else "y", 20 + number, 1000 + number, 1001 + number)
-    lines = _out(capsys, n.write(tmp_path / "net.sqlite"), "--format", "table", "-c", "idx,name").splitlines()
-    assert len(lines) == 301 and {len(line) for line in lines} == {4_008}
-
-
 def test_groups_say_how_much_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     n = Nsys()
     for number, (kind, took) in enumerate((("a", 9_950), ("a", 50), ("b", 900), ("b", 100))):

@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading.load import load
-from pyprof.prof.frame import Frame
 from pyprof.report.page.cells import cells_of
 from pyprof.report.page.data import Section, section_of
 from pyprof.report.page.job import job_section
@@ -24,10 +22,10 @@ from pyprof.report.page.render import embedded, render
 from pyprof.report.page.timeline import timeline_of
 from pyprof.report.ranks.units import files_of
 from pyprof.report.summary.make import kernels_of
-from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
 from tests.report.summary.test_summary import two_steps
+from tests.timeline import overview_of
 from tests.tiny import Nsys
 
 GIVEN = (
@@ -36,11 +34,6 @@ GIVEN = (
     "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
 )  # fmt: skip
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "{{7*7}}", "<!--<script>", "a\x1b[31m\x00\u202eb", "'\";alert(1)//")
-
-
-def overview_of(path: Path) -> Overview:
-    records = load(str(path), with_host=True)
-    return Overview(Frame(records))
 
 
 def hostile(path: Path) -> Path:
