@@ -48,7 +48,7 @@ COMMANDS = (
         "a copy of a capture to share: without environment, commands, names of people",
     ),
     Command("bench", "pyprof.commands.bench", "time one recorded op alone on this machine, and alternatives to it"),
-    Command("mcp", "pyprof.mcp.command", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
+    Command("mcp", "pyprof.commands.mcp", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
     Command("completion", "pyprof.commands.completion", "print what makes bash, zsh or fish complete commands and options"),
     Command("help", "pyprof.help", "explain a topic or a command: getting-started, terms, columns, run, ..."),
 )

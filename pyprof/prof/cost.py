@@ -26,7 +26,7 @@ from pyprof.prof import formulas
 from pyprof.prof.backward import Backwards
 from pyprof.prof.formulas import Cost
 from pyprof.prof.infer import INFERRED as KEYWORD
-from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
+from pyprof.prof.missing_dtypes import elements, recorded_inside, typed, with_dtype
 
 Codes = npt.NDArray[np.int32]
 

@@ -17,7 +17,7 @@ from pyprof.model.dtypes import DTYPES
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import PHASES, Records
 from pyprof.prof import formulas
-from pyprof.prof.types import elements, typed
+from pyprof.prof.missing_dtypes import elements, typed
 from pyprof.timers.alternatives import Alternative, alternatives
 from pyprof.timers.replay import OptimizerStep, Work, replayable
 

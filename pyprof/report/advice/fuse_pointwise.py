@@ -16,7 +16,7 @@ from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Floats, Integers, Ints
 from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.pointwise import WindowKernels, kernels_of
+from pyprof.report.advice.shared_pointwise import WindowKernels, kernels_of
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 

@@ -20,7 +20,7 @@ from pyprof.columns.types import Bools, Ints
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import Products
+from pyprof.report.advice.shared_products import Products
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 

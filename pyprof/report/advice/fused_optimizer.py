@@ -19,7 +19,7 @@ from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.pointwise import function
+from pyprof.report.advice.shared_pointwise import function
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 

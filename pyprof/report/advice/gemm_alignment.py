@@ -18,7 +18,7 @@ from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import HALVES, Products
+from pyprof.report.advice.shared_products import HALVES, Products
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 

@@ -14,7 +14,7 @@ from pyprof.columns.distinct import among, distinct_values
 from pyprof.columns.types import Floats, Ints
 from pyprof.model.records import PHASES
 from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import HALVES, Products, SomeProducts
+from pyprof.report.advice.shared_products import HALVES, Products, SomeProducts
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 

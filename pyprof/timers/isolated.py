@@ -36,14 +36,14 @@ class TimingJob(NamedTuple):
         return timeit(work, seconds=self.seconds, flush=self.flush, device=self.device)
 
 
-class Apart:
+class Isolated:
     """A process that does one thing after another; a context manager. It is started when it is needed."""
 
     def __init__(self, limit_s: float = _LIMIT_S) -> None:
         self.limit_s = limit_s
         self._process: multiprocessing.process.BaseProcess | None = None
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> Isolated:
         return self
 
     def __exit__(self, *_: object) -> None:
