@@ -175,7 +175,7 @@ class Loaded(Rows):
         from pyprof.prof.frame import Frame
         from pyprof.report.time.overview import Overview
 
-        return Overview(Frame(self.records, None if gpu is None else gpus.named(gpu)), self.trace)
+        return Overview(Frame(self.records, None if gpu is None else gpus.named(gpu)))
 
     @cached_property
     def _section(self) -> Section:

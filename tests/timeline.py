@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
@@ -40,8 +40,8 @@ class Timeline:
         return self
 
     def overview(self, folder: Path) -> Overview:
-        records, trace = load_with_trace(str(self.nsys.write(folder / "net.sqlite")))
-        return Overview(Frame(records), trace)
+        records = load(str(self.nsys.write(folder / "net.sqlite")), with_host=True)
+        return Overview(Frame(records))
 
     def advice(self, folder: Path) -> dict[str, Advice]:
         """All advice by kind."""

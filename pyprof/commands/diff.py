@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.prof.frame import Frame
@@ -85,9 +85,9 @@ def _files(options: argparse.Namespace) -> list[str]:
 
 
 def _overview(name: str, options: argparse.Namespace) -> Overview:
-    records, trace = load_with_trace(name)
+    records = load(name, with_host=True)
     frame = Frame(records, gpus.named(options.gpu) if options.gpu is not None else None)
-    return Overview(frame, trace, in_window(records, options) if window_given(options) else None)
+    return Overview(frame, in_window(records, options) if window_given(options) else None)
 
 
 def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 
 from pyprof.errors import UsageError
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, first_ns, in_window, window_given
 from pyprof.prof.frame import Frame
@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
     require_table(options, TABLES)
     if options.bins < 1:
         raise UsageError(f"--bins takes a number from 1, not {options.bins}", "for example --bins 50")
-    records, trace = load_with_trace(options.file)
-    overview = Overview(Frame(records), trace, in_window(records, options) if window_given(options) else None)
+    records = load(options.file, with_host=True)
+    overview = Overview(Frame(records), in_window(records, options) if window_given(options) else None)
     report = Report(overview, options.stream, options.bins)
     if overview.missing is not None:
         tell(f"note: {overview.missing}")

@@ -92,9 +92,9 @@ def _read(
 
 
 def _overview(name: File | str, gpu: Gpu | None, choose: Choose | None) -> Overview:
-    from pyprof.loading.load import load_with_trace
+    from pyprof.loading.load import load
     from pyprof.prof.frame import Frame
     from pyprof.report.time.overview import Overview
 
-    records, trace = load_with_trace(str(name))
-    return Overview(Frame(records, gpu), trace, None if choose is None else choose(records))
+    records = load(str(name), with_host=True)
+    return Overview(Frame(records, gpu), None if choose is None else choose(records))

@@ -90,14 +90,14 @@ def document(found: Sequence[Summary]) -> str:
 
 def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | None = None) -> Summary:
     """The summary of a file. gpu: the device whose peaks count; options: choose the part that is shown, None: all."""
-    from pyprof.loading.load import load_with_trace
+    from pyprof.loading.load import load
     from pyprof.prof.frame import Frame
     from pyprof.report.summary.make import summarise
     from pyprof.report.time.overview import Overview
 
-    records, trace = load_with_trace(name)
+    records = load(name, with_host=True)
     chosen = in_window(records, options) if options is not None and window_given(options) else None
-    return summarise(Overview(Frame(records, gpu), trace, chosen), name)
+    return summarise(Overview(Frame(records, gpu), chosen), name)
 
 
 def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary:

@@ -83,7 +83,7 @@ def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: 
     if cut_out and not chosen.any():
         raise InputError("nothing ran in this part of the capture", "choose another one with --step, --range or --time")
     frame = Frame(records)
-    steps = Overview(frame, trace).steps if len(records) else None
+    steps = Overview(frame).steps if len(records) else None
     if trace is None:
         tell("note: records hold nothing of the host but launches; give the capture for ranges and threads")
         trace = trace_of(records)

@@ -81,16 +81,18 @@ class _Kept:
             self.entry.keep(records)
 
 
-def load(name: str, graphs: str | None = None) -> Records:
+def load(name: str, graphs: str | None = None, *, with_host: bool = False) -> Records:
     """Records of a capture, or of a file or folder that parse wrote; `-` is standard input.
 
     graphs: traces of the capture of the graphs that it replays, a file or a folder; those beside it are found without.
+    with_host: also what the host did, which reports need.
     Raises PyprofError where it cannot be read or holds nothing, InputError where graphs are others than those that it replays.
     """
     if "://" in name:
         return load_with_trace(name, graphs)[0]
     kept = _Kept(graphs)
-    return _attributed([_with_graphs(read(name, CAPTURES + RECORDS, kept.find), name, graphs, kept)], name, kept)
+    found = [_with_graphs(read(name, CAPTURES + RECORDS, kept.find), name, graphs, kept)]
+    return _attributed(found, name, kept, with_host=with_host)
 
 
 def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False) -> tuple[Records, Trace | None]:

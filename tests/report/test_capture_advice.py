@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
@@ -20,8 +20,8 @@ US = 1_000
 
 
 def overview_of(path: Path) -> Overview:
-    records, trace = load_with_trace(str(path))
-    return Overview(Frame(records), trace)
+    records = load(str(path), with_host=True)
+    return Overview(Frame(records))
 
 
 def nsys(n: Nsys, path: Path) -> Overview:

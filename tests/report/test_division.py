@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.model.records import COLUMNS, PHASES, Records
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
@@ -21,8 +21,8 @@ GEMM = "ampere_sgemm_128x64_tn"
 
 
 def overview_of(n: Nsys, path: Path) -> Overview:
-    records, trace = load_with_trace(str(n.write(path / "net.sqlite")))
-    return Overview(Frame(records), trace)
+    records = load(str(n.write(path / "net.sqlite")), with_host=True)
+    return Overview(Frame(records))
 
 
 _ROWS = st.lists(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.model.host import Host, Wait
 from pyprof.model.records import COLUMNS, PHASES, Records
 from pyprof.model.trace import ActivityKind
@@ -33,13 +33,13 @@ PARTS = ["busy", "elsewhere", *CAUSES]
 
 
 def report_of(n: Nsys, path: Path, *, by_stream: bool = False) -> Report:
-    records, trace = load_with_trace(str(n.write(path / "net.sqlite")))
-    return Report(Overview(Frame(records), trace), by_stream)
+    records = load(str(n.write(path / "net.sqlite")), with_host=True)
+    return Report(Overview(Frame(records)), by_stream)
 
 
 def report_of_file(path: Path, *, by_stream: bool = False) -> Report:
-    records, trace = load_with_trace(str(path))
-    return Report(Overview(Frame(records), trace), by_stream)
+    records = load(str(path), with_host=True)
+    return Report(Overview(Frame(records)), by_stream)
 
 
 def rows_of(table: AnyTable) -> list[dict[str, str]]:

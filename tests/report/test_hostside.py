@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
@@ -30,8 +30,8 @@ def overview_of(n: Nsys, path: Path) -> Overview:
 
 
 def overview_of_file(path: Path) -> Overview:
-    records, trace = load_with_trace(str(path))
-    return Overview(Frame(records), trace)
+    records = load(str(path), with_host=True)
+    return Overview(Frame(records))
 
 
 def alone(overview: Overview) -> Overview:

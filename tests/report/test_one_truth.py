@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading.load import load, load_with_trace
+from pyprof.loading.load import load
 from pyprof.parse.records.parquet.stored import HOST_KEY, POOL_ERRORS, read_host
 from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES
@@ -24,8 +24,8 @@ MS = 1_000_000
 
 
 def overview_of(path: Path) -> Overview:
-    records, trace = load_with_trace(str(path))
-    return Overview(Frame(records), trace)
+    records = load(str(path), with_host=True)
+    return Overview(Frame(records))
 
 
 def written(n: Nsys, folder: Path) -> Overview:

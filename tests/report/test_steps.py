@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load, load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.steps import Steps
@@ -17,8 +17,8 @@ GEMM = "ampere_sgemm_128x64_tn"
 
 
 def overview_of(n: Nsys, path: Path) -> Overview:
-    records, trace = load_with_trace(str(n.write(path / "net.sqlite")))
-    return Overview(Frame(records), trace)
+    records = load(str(n.write(path / "net.sqlite")), with_host=True)
+    return Overview(Frame(records))
 
 
 def steps_of(n: Nsys, path: Path) -> Steps | None:
@@ -141,8 +141,8 @@ def test_the_window_begins_after_work_that_was_lost(tmp_path: Path) -> None:
     ],
 )
 def test_real_captures(captures: Path, name: str, kind: str | None, count: int, median_ms: float) -> None:
-    records, trace = load_with_trace(str(captures / name))
-    overview = Overview(Frame(records), trace)
+    records = load(str(captures / name), with_host=True)
+    overview = Overview(Frame(records))
     steps = overview.steps
     assert (steps and steps.kind) == kind
     if steps is not None:

@@ -64,7 +64,7 @@ def _unit(overview: Overview, device: int) -> Unit:
     rows = np.flatnonzero(overview.division.device == device)
     records = overview.records.select(rows)
     rank = int(records["rank"][0])
-    return Unit(rank, "", records, overview.records.utc_ns, overview.division.begin_ns, overview.trace, True)
+    return Unit(rank, "", records, overview.records.utc_ns, overview.division.begin_ns, True)
 
 
 def in_words(found: Straggler, name: str) -> str:

@@ -37,7 +37,6 @@ class Unit(NamedTuple):
     records: Records
     origin_ns: int
     begin_ns: int
-    trace: Trace | None = None
     ends: bool = True
 
 
@@ -92,7 +91,7 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
         known = recorded if recorded >= 0 or several else named_rank(path)
         part = rows[distinct.inverse == number]
         chosen = records if len(part) == len(records) else records.select(part)
-        yield Unit(known, name, chosen, records.utc_ns, begin_ns, trace, ends)
+        yield Unit(known, name, chosen, records.utc_ns, begin_ns, ends)
 
 
 def with_workers(records: Records, trace: Trace) -> tuple[Records, bool]:

@@ -18,7 +18,7 @@ from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.host import Host
 from pyprof.model.records import Records
-from pyprof.model.trace import ActivityKind, Trace
+from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.time.division import BUSY, Division, mean_parts
@@ -45,12 +45,11 @@ class Window(NamedTuple):
 class Overview:
     """Everything known of one capture, computed when it is first looked at.
 
-    frame: all records with their costs; trace: None where the file held records; chosen: the records of the part that the user
-    asked for, None: the whole.
+    frame: all records with their costs; chosen: the records of the part that the user asked for, None: the whole.
     """
 
-    def __init__(self, frame: Frame, trace: Trace | None = None, chosen: Bools | None = None) -> None:
-        self.frame, self.trace, self.chosen = frame, trace, chosen
+    def __init__(self, frame: Frame, chosen: Bools | None = None) -> None:
+        self.frame, self.chosen = frame, chosen
 
     @property
     def records(self) -> Records:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
@@ -19,8 +19,8 @@ DLRM, RESNET = "kineto/a100_train_stacks.json.gz", "kineto/mi300_resnet_checkpoi
 
 
 def _advice(path: Path) -> dict[str, Advice]:
-    records, trace = load_with_trace(str(path))
-    return {one.kind: one for one in advise(Overview(Frame(records), trace))}
+    records = load(str(path), with_host=True)
+    return {one.kind: one for one in advise(Overview(Frame(records)))}
 
 
 def _exposed_ms(path: Path) -> float:

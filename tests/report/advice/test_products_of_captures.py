@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Budget
 from pyprof.report.advice.kinds import KINDS
@@ -31,8 +31,8 @@ EXPECTED: dict[str, dict[str, tuple[float, float]]] = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_they_save(captures: Path, name: str) -> None:
-    records, trace = load_with_trace(str(captures / name))
-    overview = Overview(Frame(records), trace)
+    records = load(str(captures / name), with_host=True)
+    overview = Overview(Frame(records))
     budget = Budget(overview.division)
     finders = {find.__module__.rpartition(".")[2]: find for find in KINDS}
     found = {kind: one for kind in OURS if (one := finders[kind](overview, budget)) is not None}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.kinds import advise
 from pyprof.report.time.overview import Overview
@@ -70,8 +70,8 @@ TRUTH = {
 
 @pytest.mark.parametrize("name", TRUTH)
 def test_what_an_expert_would_say(captures: Path, name: str) -> None:
-    records, trace = load_with_trace(str(captures / name))
-    overview = Overview(Frame(records), trace)
+    records = load(str(captures / name), with_host=True)
+    overview = Overview(Frame(records))
     found = {one.kind: one for one in advise(overview)}
     expected = TRUTH[name]
     assert not expected.never & set(found)

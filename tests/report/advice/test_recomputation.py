@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.advice import recomputation
 from pyprof.report.advice.base import Budget
@@ -18,9 +18,9 @@ from tests.timeline import Timeline
 @pytest.mark.parametrize("again", [0, 1])
 def test_forward_that_runs_again(tmp_path: Path, again: int) -> None:
     timeline = Timeline().op("relu(fp32[1000000])", ("relu_kernel", 500)).op("F.gelu(fp32[1000000])", ("gelu_kernel", 300))
-    records, trace = load_with_trace(str(timeline.nsys.write(tmp_path / "net.sqlite")))
+    records = load(str(timeline.nsys.write(tmp_path / "net.sqlite")), with_host=True)
     records.columns["recomputed"] = np.array([0, again], np.int8)
-    overview = Overview(Frame(records), trace)
+    overview = Overview(Frame(records))
     advice = recomputation.find(overview, Budget(overview.division))
     if not again:
         assert advice is None

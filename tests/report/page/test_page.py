@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading.load import load_with_trace
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.page.cells import cells_of
 from pyprof.report.page.data import Section, section_of
@@ -39,8 +39,8 @@ HOSTILE = ("</script><img src=x onerror=alert(1)>", "{{7*7}}", "<!--<script>", "
 
 
 def overview_of(path: Path) -> Overview:
-    records, trace = load_with_trace(str(path))
-    return Overview(Frame(records), trace)
+    records = load(str(path), with_host=True)
+    return Overview(Frame(records))
 
 
 def hostile(path: Path) -> Path:
