@@ -23,9 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from pyprof.cli import main  # noqa: E402
+from pyprof.commands.inductor import bench_table  # noqa: E402
+from pyprof.compiled.report import categories, kernels  # noqa: E402
 from pyprof.counters.table import HEADERS as COUNTERS  # noqa: E402
 from pyprof.prof.columns import HEADERS, SUMS, TORCH_COLUMNS, TORCH_KEYS, TREE  # noqa: E402
-from pyprof.report import gaps, inductor  # noqa: E402
+from pyprof.report import gaps  # noqa: E402
 from pyprof.report.diff.document import where_table  # noqa: E402
 from pyprof.report.summary import tables as summary_tables  # noqa: E402
 from pyprof.report.time.causes import MEANINGS  # noqa: E402
@@ -218,8 +220,8 @@ def _ranks(folder: Path) -> Schema:
 def _inductor(file: str) -> Schema:
     unknown = KernelResult("k", "", 1.0, 1.0, 1.0, 0.0, 1, None, None)
     rows = {table.name: row(table, said) for table, said in (
-        *zip(tables_of("inductor", file), map(about, (inductor.categories, inductor.kernels)), strict=True),
-        (inductor.bench_table([unknown]), "of `inductor bench`: " + about(inductor.bench_table)),
+        *zip(tables_of("inductor", file), map(about, (categories, kernels)), strict=True),
+        (bench_table([unknown]), "of `inductor bench`: " + about(bench_table)),
     )}  # fmt: skip
     return document("inductor FILE", "A compiled program.", rows)
 
