@@ -1,7 +1,7 @@
 """How much memory a command will take, and how much there is: refuse at once rather than fail after minutes.
 
-The estimate comes from what a file says of its own size (rows of its tables, its footer, its unpacked bytes), times what a row
-was measured to take (`scripts/bench/foreseen.py`). `--max-memory` lowers what there is and is a limit of the system as well.
+The estimate is the size that a file states (rows of its tables, its footer, its unpacked bytes) times the measured memory of a
+row (`scripts/bench/foreseen.py`). `--max-memory` lowers what there is and is a limit of the system as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _given: ContextVar[int | None] = ContextVar("--max-memory, in bytes", default=No
 
 
 class Size(NamedTuple):
-    """How much there is in a capture: GPU activities, API calls, ranges, bytes of JSON; of stored records their number."""
+    """Size of a capture: GPU activities, API calls, ranges, bytes of JSON, or the number of stored records."""
 
     activities: int = 0
     launches: int = 0
@@ -54,7 +54,7 @@ def bytes_of(text: str, option: str = "--max-memory") -> int:
 def limit(text: str) -> None:
     """Let this process allocate no more than `--max-memory`: the system's limit on heap, arrays and stacks of threads.
 
-    Raises UsageError for what is no size, ToolError where the system has no such limit.
+    Raises UsageError if it is not a size, ToolError if the system has no such limit.
     """
     size = bytes_of(text)
     _given.set(size)
@@ -78,7 +78,7 @@ def of_command(name: str, *, part: bool) -> Iterator[None]:
 
 
 def machine_bytes() -> int | None:
-    """Memory of this machine, or of the container around this process where that has less; None where neither is known."""
+    """Memory of this machine, or of the container if that has less; None if neither is known."""
     found = []
     with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -98,7 +98,7 @@ def expected_bytes(size: Size, command: str) -> int:
 def foresee(name: str, size: Size | None) -> None:
     """Raise InputError where the current command would take more memory on this file than there is.
 
-    size: None where the file does not say it; then the command runs, as it does for a part of stored records.
+    size: None if the file does not tell; then the command runs, as it does for a part of stored records.
     """
     command, part = _command.get()
     most = _given.get() or machine_bytes()

@@ -21,10 +21,10 @@ _Steps = list[tuple[Bools, Ints, Ints]]  # of each distance: whether it went dow
 
 
 class Alignment(NamedTuple):
-    """One of the alignments with the most pairs, and all of them together.
+    """One alignment with the most pairs, and every pair that occurs in any alignment with as many.
 
-    own: for each element of the first the index of its own in the second, -1 none; first, second: the elements of each pair
-    that is in some of the alignments; loose: whether some of them leaves an element of the first without one.
+    own: for each element of the first sequence its partner's index in the second, -1 none; first, second: the two elements of
+    each possible pair; loose: elements of the first that some alignment leaves without a partner.
     """
 
     own: Ints
@@ -34,7 +34,7 @@ class Alignment(NamedTuple):
 
 
 def aligned(first: Integers, second: Integers, most: int = _MOST_DIFFERENCES) -> Alignment | None:
-    """The alignments with the most pairs; None where more than `most` elements of both together have no counterpart."""
+    """Align two sequences with the most pairs; None if more than `most` elements of both remain without a partner."""
     n, m = len(first), len(second)
     if not n or not m:
         none = np.empty(0, np.int64)

@@ -245,10 +245,10 @@ def narrowest(values: Array) -> Array:
 
 
 class Growing:
-    """One column that pieces are put to; as wide as the widest of them. It grows where it stands: pieces kept until they are
-    joined would leave holes that no long column fits into.
+    """A column built by appending pieces, as wide as the widest of them. It grows in place: freeing separate pieces after
+    joining them would leave memory too fragmented for a long column.
 
-    rows: about how many there will be; memory that is not written to takes none.
+    rows: the expected number; memory that is never written to costs nothing.
     """
 
     def __init__(self, dtype: Any, rows: int = 0) -> None:

@@ -122,7 +122,7 @@ def latest(group: Ints, end: Ints) -> Ints:
 
 
 def union(group: Ints, start: Ints, end: Ints) -> Segments:
-    """The time in which at least one interval of a group is open; the rows may stand in any order."""
+    """Time covered by at least one interval of each group; rows in any order."""
     if (order := order_of(group, start)) is not None:
         group, start, end = group[order], start[order], end[order]
     if not len(start):
@@ -146,7 +146,7 @@ def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusiv
 
 
 def order_of(*keys: Array) -> Ints | None:
-    """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
+    """The stable order of rows by the first key, then the next; None if the rows already are in that order."""
     columns = [key[:] for key in keys]
     if _ascend(columns):
         return None
@@ -169,8 +169,8 @@ def _ascend(columns: Sequence[Ints]) -> bool:
 
 
 def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints, Ints], Ints]:
-    """A function of (group, value) whose numbers have the order of these pairs, equal ones for equal pairs, none below 0.
-    groups, values: columns of all that it is asked for."""
+    """A function that maps (group, value) to one integer >= 0 in the same order.
+    groups, values: all columns that it will be called with."""
     low, high = (int(bound([bound(each) for each in values if len(each)])) for bound in (np.min, np.max))
     first, last = (int(bound([bound(each) for each in groups if len(each)])) for bound in (np.min, np.max))
     width = high - low + 1

@@ -94,8 +94,8 @@ def nest(start: Ints, end: Ints) -> Forest:
 def crossing(start: Ints, end: Ints, weight: Integers | Bools, forest: Forest | None = None) -> Bools:
     """Which ranges to set aside so that the rest nests; sorted by (start, -end).
 
-    weight: small numbers; of two that cross the lighter goes, of equals the later; forest: what `nest` makes of all of them,
-    where that is known. In most captures none cross, which is found out without a loop.
+    weight: small numbers; of two crossing ranges the lighter goes, or the later if they weigh the same; forest: result of
+    `nest` on all ranges, if the caller has it. In most captures none cross, which is found out without a loop.
     """
     aside = np.zeros(len(start), np.bool_)
     if not len(start):

@@ -27,6 +27,6 @@ def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:
 
 
 def same_as_before(values: Array, order: Array) -> Bools:
-    """For each place of an order but the first whether its value is that of the place before it."""
+    """Whether each value in this order, from the second on, equals the one before it."""
     ordered = values[order]
     return np.asarray(ordered[1:] == ordered[:-1])

@@ -53,7 +53,7 @@ def graphs_from(name: str) -> Iterator[None]:
 
 
 class _Kept:
-    """What `--cache` keeps of one file: its entry and the records in it, None where nothing is kept of it."""
+    """The cache entry of one file and the records in it; both None if the file is not cached."""
 
     def __init__(self, graphs: str | None) -> None:
         from pyprof.prof.formulas.user import any_loaded
@@ -63,7 +63,7 @@ class _Kept:
         self.records: Records | None = None
 
     def find(self, path: Path) -> Records | None:
-        """The records of a file that were kept."""
+        """Look the file up; returns its cached records or None."""
         if self.asked:
             from pyprof.parse.records.cache import entry_of
 
@@ -72,11 +72,11 @@ class _Kept:
         return self.records
 
     def only_find(self, path: Path) -> None:
-        """The same for those that read the file in any case."""
+        """Look the file up but return nothing, for callers that need the file's tables anyway."""
         self.find(path)
 
     def keep(self, records: Records) -> None:
-        """Keep what was found."""
+        """Store records in the cache, unless they came from it."""
         if self.entry is not None and self.records is None:
             self.entry.keep(records)
 
@@ -84,9 +84,9 @@ class _Kept:
 def load(name: str, graphs: str | None = None, *, with_host: bool = False) -> Records:
     """Records of a capture, or of a file or folder that parse wrote; `-` is standard input.
 
-    graphs: traces of the capture of the graphs that it replays, a file or a folder; those beside it are found without.
+    graphs: a file or folder with traces of the capture of its CUDA graphs; traces beside the capture are found anyway.
     with_host: also what the host did, which reports need.
-    Raises PyprofError where it cannot be read or holds nothing, InputError where graphs are others than those that it replays.
+    Raises PyprofError if it cannot be read or is empty, InputError if the traces are not of the graphs that it replays.
     """
     if "://" in name:
         return load_with_trace(name, graphs)[0]
@@ -96,8 +96,8 @@ def load(name: str, graphs: str | None = None, *, with_host: bool = False) -> Re
 
 
 def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False) -> tuple[Records, Trace | None]:
-    """As `load`, and with the records of a capture the tables that they were made from; whole: with those of the captures of
-    its graphs, after all else in time."""
+    """As `load`, with the Trace that the records were made from, None for stored records; whole: the Trace also holds the
+    captures of its graphs, placed after everything else in time."""
     if "://" in name:
         from pyprof.parse.records.locations import fetched, locate
 
@@ -118,7 +118,7 @@ def load_capture(path: Path, graphs: str | None = None, *, with_host: bool = Tru
 
 
 def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trace | None, Measured | None]:
-    """As `load_with_trace`, and measured counters where the file holds them; a file of nothing else has no records."""
+    """As `load_with_trace`, plus the measured counters of the file; a file of counters alone has no records."""
     from pyprof.parse.sources.measured.launches import Measured
 
     if "://" in name:
@@ -136,9 +136,9 @@ def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trac
 
 
 def load_counters(name: str) -> tuple[Measured, Trace | None]:
-    """Measured launches, and the trace that holds them where it holds more. Raises as `load` does.
+    """The measured launches of a file, and its Trace if it is a capture too. Raises as `load` does.
 
-    Of a trace with samples only there are no launches.
+    A trace with samples only has no launches.
     """
     from pyprof.parse.sources.measured.launches import Measured
 

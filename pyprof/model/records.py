@@ -133,12 +133,12 @@ class MarkedStep:
 
     @property
     def says(self) -> EngineStep:
-        """What its annotations say."""
+        """Phase, requests and tokens as the step's annotations state them."""
         return read_together(self.texts)
 
 
 def engine_rows(steps: Sequence[MarkedStep], after_ns: int = -1) -> list[int]:
-    """Places of the steps that begin at `after_ns` or later, by begin; of several processes those of the one that made most."""
+    """Indices, ordered by begin, of the steps that begin at `after_ns` or later; only of the process with most steps."""
     pids = np.array([step.pid for step in steps if step.begin_ns >= after_ns], np.int64)
     found, counts = np.unique(pids, return_counts=True)
     pid = int(found[counts.argmax()]) if len(found) else -1
@@ -201,11 +201,11 @@ class Records:
         return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=numbers)
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
-        """The same records with these columns and this pool of calls in place of theirs."""
+        """Copy the records with these columns and this pool of calls replaced."""
         return replace(self, columns={**self.columns, **columns}, calls=calls)
 
     def messages(self) -> list[str]:
-        """What the capture lacks and what attribution could not settle, one line each, for a person."""
+        """Notes for people, one line each: facts that the capture lacks, and counts of unsettled attributions."""
         counted = []
         for what, count in sorted(self.counts.items()):
             text = what.replace("kernels", "kernel", 1).replace("functions", "function", 1) if count == 1 else what

@@ -136,8 +136,7 @@ def _find(records: Records, marks: Marks, launches: Ints) -> MarkedSteps:
 
 
 def _set_up_end(user: HostRanges, launches: Ints) -> int:
-    """End of the last range named warm-up that launched something; _LEAST if there is none, or if nothing was launched after
-    it."""
+    """End of the last warm-up range that launched something; _LEAST without one, or if nothing was launched after it."""
     warm = user.take(np.array([_WARM_UP.search(name) is not None for name in user.names()], np.bool_))
     after = np.searchsorted(launches, warm.end_ns)
     ends = warm.end_ns[(after > np.searchsorted(launches, warm.start_ns)) & (after < len(launches))]
@@ -381,8 +380,8 @@ def _alone(process: Ints, begin: Ints, end: Ints) -> Bools:
 
 
 def _place(code: Ints, owners: Ints, pieces: tuple[Ints, ...], who: Integers, when: Ints) -> None:
-    """Give each launch without an owner that of the last piece that began before it on the same thread (or in the same
-    process), if that is not over. pieces: thread (or process), begin and end of each."""
+    """Give each launch without an owner the owner of the piece that is open at that time on its thread (or in its process),
+    the last one to begin. pieces: thread (or process), begin and end of each."""
     of, begin, end = pieces
     for one in np.unique(of[of >= 0]).tolist():
         mine = np.flatnonzero(of == one)

@@ -164,7 +164,7 @@ def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) ->
 
 
 def _fill_by_name(says: Evidence, phase: Array, inferred: Bools) -> None:
-    """Give a kernel without a phase that of the other kernels of its name, if they all agree."""
+    """Give a kernel without a phase the phase of its namesakes, if these all agree."""
     kernel, name = says.kind == ActivityKind.KERNEL, says.name
     seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
     known = kernel & (phase >= 0) & ~inferred

@@ -47,7 +47,7 @@ def folder() -> Path:
 
 
 class Entry:
-    """What is kept of one file. facts: of the file when its bytes were read, which must not have changed since."""
+    """The cached records of one file. facts: its inode, size and times when it was hashed, to notice later changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Entry:
         self.key = f"{_digest(path)}-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-{_code()}"
 
     def find(self) -> Records | None:
-        """Its records, None where there are none. A damaged entry is removed."""
+        """The cached records, or None. A damaged entry is removed."""
         for name in sorted(folder().glob(f"{self.key}.*.parquet")) if _own_folder(make=False) else []:
             with suppress(OSError, PyprofError):
                 if name.is_symlink() or _digest(name) != name.name.split(".")[1]:
@@ -87,7 +87,7 @@ class Entry:
 
 
 def entry_of(path: Path) -> Entry | None:
-    """What may be kept of a file; None where its bytes alone do not say what it holds, or cannot be read."""
+    """The cache entry of a file; None if the file cannot be read or its records depend on more than its bytes."""
     try:
         return None if _journalled(path) else Entry(path)
     except OSError:

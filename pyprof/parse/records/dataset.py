@@ -27,7 +27,7 @@ _RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker|node)[-_=.]?(\d{1,6})(?!\d)", re
 
 
 class Outcome(NamedTuple):
-    """What became of one capture: the file written (None: it failed), whether it was there before, what went wrong."""
+    """Outcome for one capture: the file written (None if it failed), whether it was there already, the error."""
 
     source: File
     target: File | None

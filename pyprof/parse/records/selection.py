@@ -1,7 +1,7 @@
 """Which records a command shows: their kinds, and those inside steps, an NVTX range or layer, or a time.
 
-For every table and report. Gives a mask over Records (or the records chosen) and changes no number: costs and rates of what
-remains are those of the whole capture.
+Used by every table and report. Returns a mask or a selection and changes no number: costs and rates are those of the whole
+capture.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def window_given(options: argparse.Namespace) -> bool:
 def in_window(records: Records, options: argparse.Namespace, shown: Bools | None = None) -> Bools:
     """Whether each record lies in every requested part.
 
-    shown: of each record whether the command shows it at all, None: all; steps, ranges and the first time are those of these.
+    shown: mask of records that the command shows, None for all; steps, ranges and the first time are counted among these.
     Raises UsageError for a text that cannot be read, InputError where the capture has no steps or no such range. Steps that the
     capture does not have select nothing, with a note on standard error.
     """

@@ -40,11 +40,11 @@ class _Rest(io.RawIOBase):
 
 
 class Input(ExitStack):
-    """What a name leads to, opened once. Use it in a `with`.
+    """An input, opened once. Use it in a `with`.
 
-    head: its first bytes; folder: whether it is a folder, which has none; is_file: whether it is a file on disk, which can be
-    read again, not a pipe or the like; standard: whether it is standard input.
-    Raises InputError, in one line, where it cannot be opened or is empty.
+    head: its first bytes (none of a folder); folder: it is a folder; is_file: it is a file on disk that can be read again, not
+    a pipe or the like; standard: it is standard input.
+    Raises InputError, in one line, if it cannot be opened or is empty.
     """
 
     def __init__(self, name: str) -> None:
@@ -84,14 +84,14 @@ class Input(ExitStack):
         return io.BufferedReader(_Rest(self.head, self._stream), HEAD_BYTES)
 
     def read_share(self) -> float | None:
-        """How much of a file was read from its stream, from 0 to 1; None where it is not read so."""
+        """Share of the file read so far, 0 to 1; None if it is not read as a stream."""
         if not self.is_file or self._stream.closed:
             return None
         position = os.lseek(self._stream.fileno(), 0, os.SEEK_CUR)  # not `tell`, which would wait for a read under way
         return position / os.fstat(self._stream.fileno()).st_size if position > HEAD_BYTES else None
 
     def file(self) -> tuple[IO[bytes], Path]:
-        """The open file, and a path of it for what opens files by name; a copy of what is not on disk."""
+        """The open file and its path, for libraries that open files by name; a temporary copy if it is not on disk."""
         if self.is_file and (path := self.path.resolve()).exists():
             return self._stream, path
         import shutil
@@ -104,7 +104,7 @@ class Input(ExitStack):
 
     @cached_property
     def database(self) -> Database:
-        """The database that it is."""
+        """The input as an SQLite database."""
         from pyprof.parse.sources.sqlite import Database
 
         stream, path = self.file()
@@ -112,11 +112,11 @@ class Input(ExitStack):
 
     @property
     def tables(self) -> Collection[str]:
-        """The tables of the database that it is; none where it is not a database."""
+        """Names of the database's tables; none if it is not a database."""
         return self.database.tables if self.head.startswith(SQLITE) else ()
 
     def text(self, most: int) -> bytes:
-        """The first bytes of its text, decompressed where it is compressed; of a damaged file perhaps none."""
+        """The first bytes of its text, decompressed if needed; perhaps none if the file is damaged."""
         if not self.head.startswith(GZIP):
             return self.head[:most]
         import zlib
@@ -128,7 +128,7 @@ class Input(ExitStack):
 
     @property
     def encoding(self) -> str:
-        """Of a text: UTF-8 or UTF-16; a byte order mark is not part of the text."""
+        """UTF-8 or UTF-16, for decoders that drop a byte order mark."""
         return "utf-16" if self.text(2).startswith(_UTF16) else "utf-8-sig"
 
     def decoded(self) -> str:
@@ -138,7 +138,7 @@ class Input(ExitStack):
 
 @contextmanager
 def _waiting(path: Path) -> Iterator[None]:
-    """Say after a moment what is waited for: a named pipe that nobody writes to is open for ever."""
+    """Tell the user after a moment that we wait for a named pipe: without a writer, opening it blocks for ever."""
     if not path.is_fifo():
         yield
         return

@@ -32,7 +32,7 @@ def opt(value: object) -> TensorSpec | None:
 
 
 def wants(value: object) -> TypeGuard[TensorSpec]:
-    """Whether an input may have wanted a gradient: a floating tensor of which the opposite is not known."""
+    """Whether an input may need a gradient: a floating tensor that is not known to need none."""
     if not isinstance(value, TensorSpec) or value.grad is False:
         return False
     found = lookup(value.dtype)

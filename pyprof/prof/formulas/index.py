@@ -199,14 +199,14 @@ def put(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: ob
 
 
 def _is_data(indices: object) -> bool:
-    """Whether what is selected is not known: a mask, or indices that were not recorded."""
+    """Whether the number of selected elements is unknown: a mask, or indices that were not recorded."""
     entries = indices if isinstance(indices, (list, tuple)) else [indices]
     masks = (isinstance(i, TensorSpec) and i.dtype in ("bool", "uint8") for i in entries)
     return not entries or any(i is UNKNOWN for i in entries) or any(masks)
 
 
 def selected(input: TensorSpec, indices: object) -> tuple[tuple[int, ...], list[TensorSpec]]:
-    """Shape of what a list of index tensors (None for a whole dimension) selects, and those tensors."""
+    """Shape of the selection by a list of index tensors (None for a whole dimension), and those tensors."""
     if indices is UNKNOWN or indices is None:
         raise Missing("indices not recorded")
     entries = list(indices) if isinstance(indices, (list, tuple)) else [indices]
@@ -258,8 +258,8 @@ def _index_put(input: TensorSpec, indices: object, values: object, accumulate: o
 
 
 def _index_put_backward(input: TensorSpec, indices: object, values: object, accumulate: object) -> Iterator[Piece]:
-    """The input's gradient is the incoming one, with zeros where it was overwritten; that of the values is gathered, and summed
-    where they were broadcast."""
+    """The input's gradient is the incoming one with zeros where it was overwritten; the values' gradient is gathered, and
+    summed if they were broadcast."""
     shape, tensors = selected(input, indices)
     rows = spec(shape, input.dtype)
     if wants(input) and accumulate is not True:

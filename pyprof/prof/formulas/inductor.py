@@ -38,7 +38,7 @@ def generated(*args: object, op_name: str = "", **facts: object) -> Cost:
 
 
 def _looks_up(buffers: list[TensorSpec]) -> bool:
-    """Whether a buffer is likely a table of which only the rows are read that integers in another one name."""
+    """Whether a buffer is likely a look-up table: only rows indexed by an integer buffer are read."""
     indices = [buffer.numel for buffer in buffers if buffer.dtype in ("int32", "int64")]
     tables = [buffer.shape[0] for buffer in buffers if len(buffer.shape) > 1]
     return bool(indices and tables) and max(tables) > _TABLE * max(indices)

@@ -1,8 +1,8 @@
 """Mixtures of experts: products of each token with the matrices of the experts that were chosen for it.
 
-T tokens of which each takes k of E experts are T·k rows: 2·T·k·K·N operations a matrix of K x N an expert, whoever gets how
-many rows. The weights that are read are those of the experts chosen, which is data: at the most min(E, T·k) of them, and with
-tokens enough all; bytes count those, and say so (`inferred`). Activations between two products that one op makes are not
+T tokens that each take k of E experts make T·k rows: 2·T·k·K·N operations for experts' matrices of K x N, however the rows
+are distributed. Which experts are chosen is data, so the weights read are taken to be min(E, T·k) experts' (all, given enough
+tokens), and the bytes are marked `inferred`. Activations between two products that one op makes are not
 counted, nor what stays in its own memory. Costs are known only where E and k are recorded, if in an op within (`inside`): an
 engine's op for a whole layer has its weights in no argument, but the views of them inside it were recorded; scales were not.
 Signatures: as for `streamed`; vLLM's Python ops (vllm/model_executor/layers/fused_moe).
@@ -34,9 +34,9 @@ class _Matrices(NamedTuple):
 
 
 def _matrices(weight: TensorSpec, depth: int, packed: int = 1) -> _Matrices:
-    """Expert weights (E, ., .), one side of which has `depth` values; values are packed along the contiguous side.
+    """Expert weights (E, ., .) with `depth` values along one side; values are packed along the contiguous side.
 
-    packed: values per element when the other side is the one of that depth.
+    packed: values per element if the other side is the depth.
     """
     if len(weight.shape) != 3:
         raise Missing("weights of experts not recorded")

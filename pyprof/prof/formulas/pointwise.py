@@ -35,8 +35,8 @@ def given_dtype(value: object) -> str | None:
 def _result_dtype(rule: str, *operands: object) -> str | None:
     """The dtype of a result.
 
-    bool; same: the operand's; real: the operand's, or that of its parts where it is complex; promote: torch.result_type;
-    float: that, with float32 for integers; double: that with 64 bits a number.
+    bool; same: the operand's; real: the operand's, or of its real part if it is complex; promote: torch.result_type;
+    float: as promote, with float32 for integers; double: as promote, but 64 bits a number.
     """
     if rule == "bool":
         return "bool"

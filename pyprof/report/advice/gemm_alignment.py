@@ -112,9 +112,9 @@ def _least_ns(overview: Overview, rows: Ints) -> Floats:
 
 
 def _sizes(call: OpCall) -> dict[str, int]:
-    """The sizes by which the rows of a product's matrices follow each other in memory; empty where that is not known.
+    """The leading dimensions of a product's matrices; empty if unknown.
 
-    The number of rows of a linear's input (tokens) is none of them.
+    The number of rows of a linear's input (tokens) is not one of them.
     """
     problem = formulas.evaluate(call).cost.mnk
     if problem is None or "conv" in call.op or min(problem) < _SMALLEST:

@@ -62,9 +62,8 @@ class Straggler(NamedTuple):
 
 
 def straggler(survey: Survey) -> Straggler | None:
-    """The rank to look at first, None where none is late by more than noise, or nothing could be compared: it would save under
-    1 % of the job's time or under three times what the other ranks would on average, or it is late neither in most steps nor
-    once by far more than any rank else."""
+    """The rank to look at first. None if nothing could be compared or no rank is late beyond noise: it must save at least 1 %
+    of the job's time and three times the other ranks' average, and be late in most steps or once by far more than any other."""
     saves = survey.saves
     if len(survey.ranks) < 2 or not saves.any():
         return None
@@ -77,8 +76,8 @@ def straggler(survey: Survey) -> Straggler | None:
 
 
 def _stands_out(survey: Survey, row: int) -> bool:
-    """Whether its largest delay is ten times what is usual at the other calls, or its delays together ten times what the
-    others came apart there."""
+    """Whether its largest delay is ten times the median at the other calls, or its delays together ten times the spread of
+    the other ranks there."""
     found, delays = survey.arrivals, survey.delays
     mine = (delays > 0) & (survey.rank_of[found.slowest] == row)
     most = int(np.where(mine, delays, 0).argmax())

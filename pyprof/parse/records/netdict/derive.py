@@ -1,6 +1,6 @@
-"""What the original PyProf's lines leave out, derived from what they hold: op instances, directions, forward ops.
+"""Lines of the original PyProf -> the op instances, directions and forward ops that they do not state.
 
-An instance is known by markers and sequence numbers (altSeqId included), the direction by the thread.
+Instances follow from markers and sequence numbers (altSeqId included), directions from threads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Instance = tuple[int, int, int]  # op instance, call, scope
 
 
 class _Row(NamedTuple):
-    """One line of the original's: its row, its numbers, those of altSeqId, those of its backward functions."""
+    """One line that the original wrote: its row, sequence numbers, altSeqId, and the numbers of its backward functions."""
 
     row: int
     numbers: list[int]
@@ -77,7 +77,7 @@ class Derived:
         }
 
     def _own(self, calls: list[OpCall]) -> list[OpCall]:
-        """Of Python-level calls those that may be the op, the likeliest first."""
+        """The Python-level calls that may be the op, most likely first."""
         copies = [call for call in calls[-1:] if self.rules.is_copy(call.name)]
         with_formula = [call for call in calls if self.rules.known(call.name) and not self.rules.is_structural(call.name)]
         return copies or with_formula or calls[-1:]

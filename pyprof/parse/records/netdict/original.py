@@ -38,7 +38,7 @@ def legacy_view(stack: Stack, numbers: list[int], seq: int) -> Legacy:
 
 
 def _pruned(pairs: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Of neighbours with one number and names that contain each other only the first; done twice it changes nothing more."""
+    """Drop a pair whose neighbour before it has the same number and a name that contains, or is contained in, its own."""
     kept = pairs[:1]
     for number, name in pairs[1:]:
         before, name_before = kept[-1]

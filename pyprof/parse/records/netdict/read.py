@@ -103,7 +103,7 @@ def _split(markers: Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
 
 
 class _LineReader:
-    """Collects for each line the kind of line that it is and its own numbers, for each kind its columns, and pools."""
+    """Collects the kind and the numbers of each line, the columns that each kind fills, and the pools."""
 
     def __init__(self, rules: OpRules) -> None:
         self.out = Records({})
@@ -140,7 +140,7 @@ class _LineReader:
         return True
 
     def _learn(self, key: tuple[object, ...], line: str) -> int | None:
-        """The new kind of which this line is the first; None where it cannot be read that way."""
+        """A new kind of line, learned from its first line; None if lines of it cannot be read by pattern."""
         if len(self.kinds) >= _MAX_KINDS:
             return None
         try:

@@ -1,8 +1,8 @@
-"""Records <-> net.dict: one line a record, each both a JSON object and a Python dict literal.
+"""Records -> net.dict: one line a record, each both a JSON object and a Python dict literal.
 
-The original's 19 keys come first and mean what they meant, for the kernel's own stack. Ours follow; a key of which nothing is
-known is left out, an unknown integer among the 19 is "na". Lines are put together from pieces that are made once for each
-distinct thing. Reading takes our lines and the original's (tuples, single quotes); nothing is ever evaluated.
+The original's 19 keys come first and mean what they meant, for the kernel's own stack. Ours follow; unknown
+values are left out, except that an unknown integer among the 19 is "na". Lines are assembled from pieces that are formatted
+once for each distinct stack, call or name.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _OF_STACK = {"layer": "layer", "trace": "trace", "reprMarkers": "reprs", "marker
 
 
 class Field(NamedTuple):
-    """An integer of a line: its column; shared: whether thousands of lines have the same, so that it is read once for them."""
+    """An integer key of a line. column: where it comes from; shared: thousands of lines have the same value, read once."""
 
     column: str
     shared: bool
@@ -123,7 +123,7 @@ _IN_ORDER = (*_FIRST, *_THEN, *(name for name in COLUMNS if name not in {*_OTHER
 # Our integer keys in the order of the line, left out where unknown. A column that is new in Records is written last and
 # read from each line.
 OPTIONAL = {KEYS.get(name, name): Field(name, name in _SHARED) for name in _IN_ORDER}
-# Of the other keys those of every line, then those that are left out where nothing is known.
+# The other keys: first those that every line has, then those that are left out if unknown.
 ALWAYS = {
     "kShortName": "short name of the kernel",
     "kDuration": "time of the kernel, in ns",

@@ -1,7 +1,7 @@
-"""What a Parquet file of records holds beside its columns: facts about the capture, and the pools that its columns refer to.
+"""Facts about a capture, and the pools that columns refer to <-> the metadata of a Parquet file of records.
 
-All of it is JSON in the file's metadata. A pool is compressed, with zlib's checksum; a call is stored as its text in net.dict.
-A file that was damaged, or written again by another program, is reported here, by an error that names the fault. No Arrow here.
+Everything is stored as JSON; a pool is compressed by zlib, whose checksum protects it; a call is its text in net.dict. If
+the file was damaged or rewritten by another program, an error names the fault. No Arrow here.
 """
 
 from __future__ import annotations

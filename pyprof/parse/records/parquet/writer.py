@@ -49,7 +49,7 @@ def write_file(records: Records, target: Path | BinaryIO) -> None:
 
 
 class _Tables:
-    """Arrow columns of some rows after others; what is the same for many rows is made once, by code."""
+    """Arrow columns, chunk by chunk of rows; values shared by many rows are converted once and gathered by code."""
 
     def __init__(self, records: Records) -> None:
         self.records, self.types = records, {column.name: column.type for column in SCHEMA}
@@ -65,8 +65,8 @@ class _Tables:
         )
 
     def _used(self, items: list[Any], pool: str) -> list[Any]:
-        """Those that rows refer to, in the order in which they do, whatever the order of the pool; `number` gets their new
-        numbers by code."""
+        """The items of a pool that rows reference, in order of first reference; stores their new numbers, by old code, in
+        `number`."""
         columns = [name for name, of in _CODED.items() if of == pool]
         first = np.full(len(items) + 1, _NOWHERE)  # the first place that refers to each: row by row, and there column by column
         for place, name in enumerate(columns):
