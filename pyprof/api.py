@@ -50,7 +50,7 @@ def load(file: str | os.PathLike[str], graphs: str | os.PathLike[str] | None = N
 def table(file: str | os.PathLike[str], columns: str = "", kinds: str = _KINDS) -> pandas.DataFrame:
     """The records of a file as a DataFrame, one row each.
 
-    columns: keys of `pyprof prof`, separated by commas, all if empty; kinds: as `--kinds`. Types and errors are those of
+    columns: keys of `pyprof prof`, separated by commas, all if empty; kinds: as `--kinds`. Types and errors as in
     `Loaded.to_pandas`.
     """
     return load(file).to_pandas(columns=columns, kinds=kinds)

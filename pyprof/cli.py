@@ -198,10 +198,9 @@ def _fail(message: str, hint: str, code: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None, *, command: str | None = None) -> int:
-    """Run a command. arguments: those of the process if None; command: its name, which is then not among the arguments.
+    """Run a command. arguments: default sys.argv; command: its name, if the arguments do not begin with it.
 
-    Returns the exit code: 0 done, 1 the input or the environment is at fault, 2 wrong usage, 3 a limit that the user set did
-    not hold.
+    Returns the exit code: 0 done, 1 bad input or environment, 2 wrong usage, 3 a limit that the user set did not hold.
     """
     _open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments

@@ -96,7 +96,7 @@ def expected_bytes(size: Size, command: str) -> int:
 
 
 def foresee(name: str, size: Size | None) -> None:
-    """Raise InputError where the current command would take more memory on this file than there is.
+    """Raise InputError if the current command would take more memory on this file than there is.
 
     size: None if the file does not tell; then the command runs, as it does for a part of stored records.
     """

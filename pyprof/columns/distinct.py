@@ -146,7 +146,7 @@ def one_of(wanted: npt.NDArray[Any], rows: int) -> Callable[[npt.NDArray[Any]], 
     low, high = int(wanted.min()), int(wanted.max())
     if high - low >= 4 * rows:
         return lambda values: among(values, wanted)
-    marks = np.zeros(high - low + 3, np.bool_)  # with a place for what is less and for what is more
+    marks = np.zeros(high - low + 3, np.bool_)  # plus one place for values below and one for values above
     marks[wanted - low + 1] = True
     return lambda values: np.asarray(marks.take(np.clip(values - low + 1, 0, high - low + 2)))
 

@@ -135,7 +135,7 @@ def union(group: Ints, start: Ints, end: Ints) -> Segments:
 
 
 def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusive: bool) -> Ints:
-    """How many rows, sorted by (group, value), stand before each (group, time); inclusive: those of the same time too."""
+    """How many rows, sorted by (group, value), come before each (group, time); inclusive: count rows of equal time as well."""
     if not len(value):
         return np.zeros(len(times), np.int64)
     low, high = int(value.min()), int(value.max())

@@ -114,7 +114,7 @@ def _compare(title: str, chosen: BenchWork, others: list[Alternative], isolated:
 
 
 def _try_advice(options: argparse.Namespace) -> int:
-    """One table for each kind of advice, or the reason why there is none."""
+    """Print one table for each kind of advice, or why it has none."""
     from pyprof.loading.load import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
     from pyprof.timers.isolated import Isolated

@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         except PyprofError as error:
             if not recording.code:
                 raise
-            _say(f"{error} ({error.hint})" if error.hint else str(error))  # the exit code is that of the program, which failed
+            _say(f"{error} ({error.hint})" if error.hint else str(error))  # the program failed: pass its exit code on
         except OSError as error:  # standard error is closed or full
             if not recording.code or error.filename is not None:
                 raise

@@ -1,6 +1,6 @@
-"""A name -> Records, and the Trace that they were made from: the only door for what is read, be it a capture or records.
+"""A name -> Records, and the Trace that they were made from: every command reads captures and records through this module.
 
-A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. Which formats there are says `formats`.
+A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. `formats` lists the formats.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False
 
 
 def load_capture(path: Path, graphs: str | None = None, *, with_host: bool = True) -> Records:
-    """Records of a capture only, with what its host did. Raises as `load` does, and NotACapture where it is none."""
+    """Records of a capture only, with what its host did. Raises as `load` does, and NotACapture if it is none."""
     return _attributed([_with_graphs(read(str(path), CAPTURES), str(path), graphs)], str(path), with_host=with_host)
 
 
@@ -162,7 +162,7 @@ def load_counters(name: str) -> tuple[Measured, Trace | None]:
 
 
 def open_trace(path: Path) -> Trace:
-    """The tables of a capture. Raises as `load_capture` does, ToolError where an nsys report needs an nsys that is missing."""
+    """The tables of a capture. Raises as `load_capture` does, ToolError if an nsys report needs an nsys that is missing."""
     return read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
 
 
@@ -227,10 +227,10 @@ def _give_lines(records: Records, lines: dict[str, tuple[str, ...]]) -> int:
 
 
 def _with_graphs(run: Trace | Records, name: str, graphs: str | None, kept: _Kept | None = None) -> Trace | Records:
-    """A capture with what it replays of graphs: from the traces that were named, else from those beside it or in itself.
+    """A capture joined with the recording of the graphs that it replays: from the given traces, else those beside or inside it.
 
-    kept: what is kept of it, which is nothing where other files were looked at.
-    Raises InputError where those that were named explain none of its replays.
+    kept: its cache entry, given up if other files were used.
+    Raises InputError if those that were named explain none of its replays.
     """
     from pyprof.model.trace import Trace
 
@@ -251,7 +251,7 @@ def _with_graphs(run: Trace | Records, name: str, graphs: str | None, kept: _Kep
 
 
 def _captures(name: str, graphs: str | None) -> tuple[list[GraphTrace], list[str]]:
-    """Traces of captures, named or beside a run, and notes on the others. Raises InputError where what was named holds none."""
+    """Traces of captures, named or beside a run, and notes on the others. Raises InputError if what was named holds none."""
     from pyprof.parse.attribution.captured import GraphTrace
     from pyprof.parse.sources import graph_captures
 

@@ -249,7 +249,7 @@ def _peak_of(frame: Frame, alike: _Alike) -> tuple[str, float | None]:
 
 
 def _mean_peaks(products: list[_Rated], devices: int) -> float | None:
-    """The sum over the devices of the mean peak of the products on each by their time; None where too few peaks are known.
+    """Sum over devices of the mean peak of their products, weighted by time; None if too few peaks are known.
 
     A device without products counts with the mean of the others.
     """

@@ -39,7 +39,7 @@ class Kept(NamedTuple):
 
 
 _STEPS = 100_000  # of SQLite's machine between two looks for signals: some milliseconds
-_VERSIONS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # tables of which rows called EXPORT_..._VERSION are kept
+_VERSIONS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # of these tables only rows called EXPORT_..._VERSION are kept
 NSYS = Kept(
     tables=re.compile(
         r"StringIds|NVTX_\w+|ThreadNames|ANALYSIS_DETAILS|META_DATA_EXPORT|EXPORT_META_DATA|CUDA_GRAPH\w*_EVENTS|ENUM_\w+"

@@ -103,7 +103,7 @@ def _busiest(nested: Nested, owner: Positions, duration: Ints, named: tuple[Bool
     innermost is taken, since it shows the dtypes.
     """
     alone = duration.copy()
-    np.subtract.at(alone, nested.parent, duration[:-1])  # what is in no other range is subtracted from the last element
+    np.subtract.at(alone, nested.parent, duration[:-1])  # ranges without a parent are subtracted from the last element
     alone[copied] = NEVER - len(alone) + np.flatnonzero(copied)
     some, computing = named
     rows = np.flatnonzero((owner >= 0) & some)

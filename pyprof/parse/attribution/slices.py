@@ -52,7 +52,7 @@ class Slices:
 
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
         self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
-        self.threads = extent(self.thread)[1] + 2  # and one more for what is on no thread, -1
+        self.threads = extent(self.thread)[1] + 2  # and one more for launches without a thread, -1
         self.cuts = _cuts(when, most)
         first: Array = np.zeros(len(self.start), np.int16)
         if len(self.cuts):

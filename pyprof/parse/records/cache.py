@@ -25,11 +25,11 @@ from pyprof.tables.files import whole_file
 VARIABLE = "PYPROF_CACHE_SIZE"
 _LIMIT = "10G"
 _BLOCK_BYTES = 4 << 20
-_JOURNALS = ("-wal", "-journal")  # where SQLite keeps what is not in the file yet
+_JOURNALS = ("-wal", "-journal")  # where SQLite keeps changes not yet in the file
 
 
 def check() -> None:
-    """Raises UsageError for a limit that is no size, ToolError where pyarrow is missing or the folder is not the user's own."""
+    """Raises UsageError for a limit that is no size, ToolError if pyarrow is missing or the folder is not the user's own."""
     parquet.need_pyarrow()
     limit_bytes()
     _own_folder(make=False)
@@ -129,7 +129,7 @@ def _code() -> str:
 
 
 def _own_folder(*, make: bool) -> bool:
-    """Whether the folder is there. Raises ToolError where it is somebody else's, or others may write to it."""
+    """Whether the folder is there. Raises ToolError if it is somebody else's, or others may write to it."""
     where = folder()
     if make:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 def parse_many(files: Sequence[File], out: File, load: Load, jobs: int, scheduler: str | None = None) -> Iterator[Outcome]:
     """Parse each file into `out`, at most `jobs` at a time or on a dask cluster; outcomes come as they are ready.
 
-    Raises InputError where `out` cannot be written, ToolError where pyarrow is not installed.
+    Raises InputError if `out` cannot be written, ToolError if pyarrow is not installed.
     """
     from pyprof.parse.records.parquet import need_pyarrow
 

@@ -1,4 +1,4 @@
-"""Names of files, here or in a store that fsspec reaches (`s3://bucket/run/rank0.sqlite`) -> what is there, and a file to open.
+"""Names of files, here or in a store that fsspec reaches (`s3://bucket/run/rank0.sqlite`) -> listings, local files to open.
 
 A file elsewhere is copied here while it is read, since captures are read by tools that need a file; what is written there is
 written here first, so that it appears whole. fsspec is needed for such names only (the extra `remote`), and the driver of the
@@ -54,7 +54,7 @@ def locate(name: str) -> File:
 def _store(remote: Remote) -> Iterator[tuple[Any, str]]:
     """The file system of a URL and the path in it.
 
-    Raises ToolError where fsspec or a driver is missing, UsageError for a store that fsspec does not know, InputError where
+    Raises ToolError if fsspec or a driver is missing, UsageError for a store that fsspec does not know, InputError if
     the store refuses.
     """
     try:
@@ -109,7 +109,7 @@ def matching(pattern: File) -> list[File]:
 
 
 def modified_ns(file: File) -> int | None:
-    """When a file was written; None where it does not exist or the store does not record it."""
+    """When a file was written; None if it does not exist or the store does not record it."""
     if isinstance(file, Path):
         return file.stat().st_mtime_ns if file.exists() else None
     with _store(file) as (store, path):

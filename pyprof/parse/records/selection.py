@@ -92,7 +92,7 @@ def in_window(records: Records, options: argparse.Namespace, shown: Bools | None
     """Whether each record lies in every requested part.
 
     shown: mask of records that the command shows, None for all; steps, ranges and the first time are counted among these.
-    Raises UsageError for a text that cannot be read, InputError where the capture has no steps or no such range. Steps that the
+    Raises UsageError for a text that cannot be read, InputError if the capture has no steps or no such range. Steps that the
     capture does not have select nothing, with a note on standard error.
     """
     inside = np.ones(len(records), np.bool_) if shown is None else shown.copy()

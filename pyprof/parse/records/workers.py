@@ -55,7 +55,7 @@ def run_all(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Itera
 def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> Iterator[tuple[Item, Result | Exception]]:
     """As `run_all`, on the workers of a dask cluster, which need pyprof and the same files. A failed task is tried twice.
 
-    Raises ToolError where dask is not installed or the scheduler does not answer.
+    Raises ToolError if dask is not installed or the scheduler does not answer.
     """
     client = _client(scheduler)
     with client:

@@ -117,7 +117,7 @@ def bind(how: Plan, call: OpCall) -> tuple[dict[str, object], tuple[object, ...]
     """The call's arguments by parameter, and those for *args; absent ones are left to the function's defaults.
 
     Arguments after the last of the order are dropped where they are no tensors (overloads differ in trailing options).
-    Raises Missing where the call does not fit.
+    Raises Missing if the call does not fit.
     """
     values, at = _by_position(how, call)
     extra = call.args[at:]

@@ -30,7 +30,7 @@ def generated(*args: object, op_name: str = "", **facts: object) -> Cost:
         flop = float(str(facts.get("kernel_flop")))
     except ValueError:
         flop = math.nan
-    counted = math.isfinite(flop) and flop > 0  # it writes 0 for what it does not count
+    counted = math.isfinite(flop) and flop > 0  # it writes 0 for kernels that it does not count
     moved = nbytes(*buffers) if buffers and not _looks_up(buffers) else None
     if re.fullmatch(_ONLY_MOVES, op_name):
         return Cost(0, 0, moved)

@@ -89,7 +89,7 @@ def _both(
 
 
 def _fitting(w1: TensorSpec, w2: TensorSpec, size: int) -> list[_Matrices] | None:
-    """The matrices of both products of hidden states of a size; None where they do not fit those and each other."""
+    """The expert matrices of both products, for hidden states of a size; None if sizes do not fit together."""
     try:
         up = _matrices(w1, size)
         down = _matrices(w2, size, up.packed)
@@ -233,7 +233,7 @@ def _top_k(inside: list[list[object]]) -> int:
 
 
 def _expert_weights(inside: list[list[object]], experts: int, size: int) -> tuple[TensorSpec, TensorSpec]:
-    """The two tensors of (E, ., .) that fit hidden states of a size and each other. Raises Missing where not exactly two do."""
+    """The two tensors of (E, ., .) that fit hidden states of a size and each other. Raises Missing if not exactly two do."""
     tensors = {arg for _, *args in inside for arg in args if isinstance(arg, TensorSpec) and len(arg.shape) == 3}
     found = {t.shape: t for t in tensors if t.shape[0] == experts and t.itemsize is not None}.values()
     fits = [(w1, w2) for w1 in found for w2 in found if w1 is not w2 and _fitting(w1, w2, size)]

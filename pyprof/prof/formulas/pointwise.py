@@ -141,7 +141,7 @@ def _binary(
 ) -> None:  # fmt: skip
     """Declare ops of two operands.
 
-    back: operations of the gradients of the first and of the second operand, None where an operand has none; with 0 operations
+    back: operations of the gradients of the first and of the second operand, None if an operand has none; with 0 operations
     the gradient is passed on, and only a broadcast operand costs a sum. reads: what each gradient reads besides the incoming
     one: i the first operand, o the second, r the result. has_alpha: whether the op has a factor of the second operand.
     second: what the op calls that operand.

@@ -41,7 +41,7 @@ class Cost:
 
     @property
     def flops(self) -> int | None:
-        """Matrix and vector operations together, None where either is unknown."""
+        """Matrix and vector operations together, None if either is unknown."""
         if self.matmul_flops is None or self.vector_flops is None:
             return None
         return self.matmul_flops + self.vector_flops

@@ -24,7 +24,7 @@ from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview
 
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
-_SEVERAL = 3  # steps that show what is usual
+_SEVERAL = 3  # steps needed to tell what is usual
 LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line
 
 

@@ -75,7 +75,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 
 def _groups(collectives: list[Collective], which: Ints, time_ns: Ints, held_ns: Ints) -> list[_Group]:
-    """Distinct collectives, what is exposed longest first."""
+    """Distinct collectives, longest exposed time first."""
     count = len(collectives)
     least = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(least, which, time_ns)

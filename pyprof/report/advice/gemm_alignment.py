@@ -103,7 +103,7 @@ def _on_results(overview: Overview, results: set[tuple[int, int]]) -> Ints:
 
 
 def _least_ns(overview: Overview, rows: Ints) -> Floats:
-    """The least time of the bytes of each record; NaN where the device is not known."""
+    """The least time of the bytes of each record; NaN if the device is not known."""
     frame = overview.frame
     dram = np.array([np.nan if gpu.dram_bytes_per_s is None else gpu.dram_bytes_per_s for gpu, _ in frame.gpus] + [np.nan])
     gpu = overview.records["gpu"][rows]

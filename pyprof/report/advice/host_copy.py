@@ -19,7 +19,7 @@ from pyprof.tables.units import human
 _TO_DEVICE, _TO_HOST = 1, 2
 _LEAST_BYTES = 1 << 20
 _BURSTS = 8  # of copies in a step, without a kernel launched between: micro-batches of inputs at most; layers are more
-_KERNELS = 64  # for each burst of copies: those of a layer or two; of inputs all of the model's
+_KERNELS = 64  # per burst of copies: the kernels of a layer or two; between inputs lie all of the model's
 _LONG = 0.01  # of the wall time: inputs from pageable memory that hold the device so long are worth a line
 _UNMARKED = 0.1  # of the wall time: with steps unmarked, less may be inputs of many steps
 _EXPOSED = 0.3  # of the wall time: inputs from wherever that hold the device so long are what the program waits for

@@ -146,7 +146,7 @@ class SomeProducts(NamedTuple):
         return SomeProducts(rows[which], code[which], held[which], flops[which], moved[which], dram[which])
 
     def least_ns(self, peak: Floats, share: float = 1.0) -> Floats:
-        """The least time at a peak of each class, each moving this share of its bytes; NaN where that is not known."""
+        """The least time at a peak of each class, each moving this share of its bytes; NaN if that is not known."""
         with np.errstate(divide="ignore", invalid="ignore"):
             roof = np.maximum(self.flops / peak[self.code], share * self.bytes / self.dram) * 1e9
         return np.where(self.shaped, np.maximum(roof, LEAST_KERNEL_NS), np.nan)

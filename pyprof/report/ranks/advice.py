@@ -17,7 +17,7 @@ from pyprof.report.ranks.timeline import APART, LATE, NOT_RECORDED
 
 _WORTH = 0.1  # of what the most costly rank costs
 _ENTERED = 8  # ranks whose entry to a collective is shown
-_LEAST_OF_WALL = 0.01  # what is saved at least, else it is noise
+_LEAST_OF_WALL = 0.01  # savings below this are noise
 _FAR_MORE = 10
 _MORE_THAN_OTHERS = 3  # times what the other ranks cost on average, else none is the straggler
 
@@ -34,7 +34,7 @@ class Straggler(NamedTuple):
     earliest) of all that took part, in order.
 
     cause: "compute", "host", "begin" (it began its recording or its first step later; of records without their capture, its
-    first launch came later) or "communication" (with ranks that are not recorded, or from one rank to another), None where
+    first launch came later) or "communication" (with ranks that are not recorded, or from one rank to another), None if
     nothing recorded explains a tenth of the delay; meanwhile: the same in words; share: of the delay that it explains; layer,
     op, src: where, None unknown.
     """
@@ -91,7 +91,7 @@ def _always_late(survey: Survey, row: int) -> bool:
     since a delay is carried along within one; with fewer than three steps, a call."""
     found, step = survey.arrivals, survey.meetings.step_of()
     sample = step if len(np.unique(step)) > 2 else np.arange(len(step))
-    sums = np.zeros((3, len(survey.ranks)))  # number of samples, their sum and that of their squares
+    sums = np.zeros((3, len(survey.ranks)))  # number of samples, sum, and sum of squares
     for number, unit in enumerate(survey.meetings.units):
         inside = np.flatnonzero(unit.meeting >= 0)
         inside = inside[found.ranks[unit.meeting[inside]] > 1]

@@ -37,7 +37,7 @@ _Instance = Annotated[int, msgspec.Meta(lt=_MAX_INSTANCE, ge=-(1 << 63))]
 _KEYS = {*ALWAYS, *SOMETIMES, *OPTIONAL}
 _OWN_INTEGERS = {key: field.column for key, field in OPTIONAL.items() if not field.shared}
 _INSTANCES = ("instance", "fwd_instance")
-# Keys of which each line has its own values (altSeqId follows from others), and those whose values many share, as JSON.
+# Keys whose values differ from line to line (altSeqId follows from others), and keys with repeating values, left as raw JSON.
 _OWN_KEYS: dict[str, tuple[Any, ...]] = {
     "altSeqId": (msgspec.Raw, msgspec.Raw(b"")),
     "kDuration": (_Int,), "seqMarker": (list[str], ()), "seqId": (list[_Int], ()), "subSeqId": (_Int | str, 0),
@@ -54,7 +54,7 @@ _Line = msgspec.defstruct(
     gc=False,
     forbid_unknown_fields=True,
 )
-# Columns of which each line has a number of its own, as they are collected after its kind and count of sequence numbers.
+# Columns with a number of their own in each line, in the order of collection, after its kind and count of sequence numbers.
 _OWN = ("dur_ns", "seq", "sub", *_OWN_INTEGERS.values())
 _SHARED_END = len(_SHARED)  # where in a decoded line its own values begin
 _INTEGERS_BEGIN = _SHARED_END + 5  # behind altSeqId, kDuration, seqMarker, seqId, subSeqId
@@ -87,7 +87,7 @@ def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
 
 
 def _literal(line: str) -> object:
-    """The value of a line; None where it is neither JSON nor a Python literal."""
+    """Parse a line; None if it is neither JSON nor a Python literal."""
     for read in (json.loads, read_literal):
         try:
             return read(line.strip())

@@ -12,7 +12,7 @@ __all__ = ["need_pyarrow", "read", "rows_of", "write"]
 
 
 def need_pyarrow() -> None:
-    """Raises ToolError where pyarrow is not installed."""
+    """Raises ToolError if pyarrow is not installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
@@ -23,7 +23,7 @@ def read(path: Path) -> Records:
     """The records of a file that `write` wrote; columns are read from the file when they are first used.
 
     Raises NotACapture for a Parquet file that pyprof did not write, InputError for one of another version or a damaged one,
-    ToolError where pyarrow is not installed.
+    ToolError if pyarrow is not installed.
     """
     need_pyarrow()
     from pyprof.parse.records.parquet.reader import read_file
@@ -44,7 +44,7 @@ def rows_of(path: Path) -> int:
 
 
 def write(records: Records, target: Path | BinaryIO) -> None:
-    """Write all records to a file. Raises OSError where that fails, ToolError where pyarrow is not installed."""
+    """Write all records to a file. Raises OSError where that fails, ToolError if pyarrow is not installed."""
     need_pyarrow()
     from pyprof.parse.records.parquet.writer import write_file
 

@@ -1,4 +1,4 @@
-"""The columns of net.parquet, declared once: what is written, what is checked when read, what `pyprof help formats` prints.
+"""The columns of net.parquet, declared once, for the writer, the reader's check and `pyprof help formats`.
 
 A type is `text`, `bool` or an integer, a list of one type ([type]), or a struct ({field: type}). No Arrow arrays here.
 """

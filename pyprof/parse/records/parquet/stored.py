@@ -88,7 +88,7 @@ def stored_host(records: Records) -> dict[bytes, bytes]:
 
 
 def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | None]:
-    """Steps and host in a file's metadata; None where they are absent or of a later version. Raises one of POOL_ERRORS where
+    """Steps and host in a file's metadata; None if they are absent or of a later version. Raises one of POOL_ERRORS where
     they are damaged."""
     if HOST_KEY not in metadata:
         return None, None

@@ -19,7 +19,7 @@ from pyprof.parse.records.parquet.nested import coded_texts, to_column
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, ParquetColumn, arrow_type, leaf_paths
 from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_host, stored_pool
 
-_ROWS = 1 << 17  # of a row group: what is in memory at once while writing
+_ROWS = 1 << 17  # of a row group: so many rows are in memory at once while writing
 _NOWHERE = np.iinfo(np.int64).max
 _CODED = {**POOLED, "name": "name"}
 # Columns that grow steadily: their differences are small.
