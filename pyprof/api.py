@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyprof.model.trace import Trace
     from pyprof.parse.sources.measured.launches import Measured
     from pyprof.prof.frame import Frame
-    from pyprof.report.diff.diff import Diff
+    from pyprof.report.diff.result import Diff
     from pyprof.report.page.data import Section
     from pyprof.report.summary.screen import Summary
     from pyprof.report.time.overview import Overview
@@ -50,7 +50,7 @@ def load(file: str | os.PathLike[str], graphs: str | os.PathLike[str] | None = N
 def table(file: str | os.PathLike[str], columns: str = "", kinds: str = _KINDS) -> pandas.DataFrame:
     """The records of a file as a DataFrame, one row each.
 
-    columns: keys of `pyprof prof`, separated by commas, all if empty; kinds: as `--kinds`. Types and errors are those of
+    columns: keys of `pyprof prof`, separated by commas, all if empty; kinds: as `--kinds`. Types and errors as in
     `Loaded.to_pandas`.
     """
     return load(file).to_pandas(columns=columns, kinds=kinds)
@@ -221,7 +221,7 @@ class Loaded(Rows):
         Raises PyprofError as `load` does.
         """
         from pyprof.report.diff.compare import Comparison
-        from pyprof.report.diff.diff import Diff
+        from pyprof.report.diff.result import Diff
 
         after = other if isinstance(other, Loaded) else load(other)
         return Diff((self.file, after.file), Comparison(self.overview, after.overview))

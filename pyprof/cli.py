@@ -48,7 +48,7 @@ COMMANDS = (
         "a copy of a capture to share: without environment, commands, names of people",
     ),
     Command("bench", "pyprof.commands.bench", "time one recorded op alone on this machine, and alternatives to it"),
-    Command("mcp", "pyprof.mcp.command", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
+    Command("mcp", "pyprof.commands.mcp", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
     Command("completion", "pyprof.commands.completion", "print what makes bash, zsh or fish complete commands and options"),
     Command("help", "pyprof.help", "explain a topic or a command: getting-started, terms, columns, run, ..."),
 )
@@ -199,10 +199,9 @@ def _fail(message: str, hint: str, code: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None, *, command: str | None = None) -> int:
-    """Run a command. arguments: those of the process if None; command: its name, which is then not among the arguments.
+    """Run a command. arguments: default sys.argv; command: its name, if the arguments do not begin with it.
 
-    Returns the exit code: 0 done, 1 the input or the environment is at fault, 2 wrong usage, 3 a limit that the user set did
-    not hold.
+    Returns the exit code: 0 done, 1 bad input or environment, 2 wrong usage, 3 a limit that the user set did not hold.
     """
     _open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments

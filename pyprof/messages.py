@@ -22,8 +22,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-MOST = 4_000  # characters of a name: those of templates reach thousands, a hostile one has megabytes
-_SUSPECT = re.compile(r"[^ -~]")  # `re` has no class of what is not printable
+MOST = 4_000  # characters of a name: templates' names reach thousands, a hostile one has megabytes
+_SUSPECT = re.compile(r"[^ -~]")  # `re` has no class for unprintable characters
 _QUIET_S = 1.0  # of the first stage on: what ends before has no bar
 _LEAST_S = 0.2  # of each later stage
 _REFRESH_S = 0.1
@@ -33,7 +33,7 @@ _current: _Bar | None = None
 
 
 def visible(text: str) -> str:
-    """A text in which every character that is not printable is shown as its escape in JSON, which stays right inside JSON."""
+    """Replace every unprintable character by its JSON escape; the result is also valid inside JSON."""
     if text.isprintable():
         return text
 

@@ -219,8 +219,8 @@ def _ranks(folder: Path) -> Schema:
 def _inductor(file: str) -> Schema:
     unknown = KernelResult("k", "", 1.0, 1.0, 1.0, 0.0, 1, None, None)
     rows = {table.name: row(table, said) for table, said in (
-        *zip(tables_of("inductor", file), map(about, (inductor.categories, inductor.kernels)), strict=True),
-        (inductor.bench_table([unknown]), "of `inductor bench`: " + about(inductor.bench_table)),
+        *zip(tables_of("inductor", file), map(about, (categories, kernels)), strict=True),
+        (bench_table([unknown]), "of `inductor bench`: " + about(bench_table)),
     )}  # fmt: skip
     return document("inductor FILE", "A compiled program.", rows)
 

@@ -23,7 +23,7 @@ ORDER = [
     {"messages", "columns"},
     {"model"},
     {"hardware", "tables", "memory", "help"},
-    {"parse/sources", "nvtx"},
+    {"parse/sources", "nvtx", "parse"},
     {"parse/attribution"},
     {"parse/records", "parse"},
     {"prof"},
@@ -33,7 +33,8 @@ ORDER = [
     {"report", "compiled", "recording"},
     {"counters", "timers", "scrub"},
     {"api"},
-    {"mcp", "commands"},
+    {"mcp"},
+    {"commands"},
     {"cli"},
     {"__main__", "parse/__main__", "prof/__main__", "examples"},
 ]

@@ -27,7 +27,7 @@ from pyprof.timers.replay import OptimizerStep, Work, choose_device, replayable
 
 if TYPE_CHECKING:
     from pyprof.model.records import Records
-    from pyprof.timers.apart import Apart
+    from pyprof.timers.isolated import Isolated
     from pyprof.timers.timing import Timing
 
 _MOST_TRIALS = 3  # per kind of advice, if an op cannot run here
@@ -80,22 +80,22 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--seconds must be positive", "for example --seconds 0.5")
     if options.advice is not None:
         return _try_advice(options)
-    from pyprof.timers.apart import Apart
+    from pyprof.timers.isolated import Isolated
 
     chosen = _from_file(options) if options.file else _from_words(options)
     device = options.device = choose_device(options.device)
     found = alternatives(chosen.work[0], gpu=device != "cpu") if isinstance(chosen.work, tuple) else []
-    with Apart() as apart:
-        _compare(chosen.name, chosen, found, apart, options)
+    with Isolated() as isolated:
+        _compare(chosen.name, chosen, found, isolated, options)
     return 0
 
 
-def _compare(title: str, chosen: BenchWork, others: list[Alternative], apart: Apart, options: argparse.Namespace) -> None:
+def _compare(title: str, chosen: BenchWork, others: list[Alternative], isolated: Isolated, options: argparse.Namespace) -> None:
     """Measure and print one table: the chosen work and the alternatives to it."""
-    from pyprof.timers.apart import TimingJob
+    from pyprof.timers.isolated import TimingJob
 
     def measure(work: Work, tf32: bool = False) -> Timing:
-        return apart.time(TimingJob(work, options.device, options.seconds, not options.warm, tf32))
+        return isolated.time(TimingJob(work, options.device, options.seconds, not options.warm, tf32))
 
     base = measure(chosen.work)
     rows = [_row("as recorded" if options.file else "as given", chosen.work, base, base)]
@@ -114,10 +114,10 @@ def _compare(title: str, chosen: BenchWork, others: list[Alternative], apart: Ap
 
 
 def _try_advice(options: argparse.Namespace) -> int:
-    """One table for each kind of advice, or the reason why there is none."""
+    """Print one table for each kind of advice, or why it has none."""
     from pyprof.loading.load import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
-    from pyprof.timers.apart import Apart
+    from pyprof.timers.isolated import Isolated
     from pyprof.timers.trials import find_trials
 
     if not options.file or options.idx is not None or options.op is not None or options.shape:
@@ -126,7 +126,7 @@ def _try_advice(options: argparse.Namespace) -> int:
         raise UsageError(f"--advice: {wrong[0]!r} cannot be tried", f"kinds: {', '.join(KINDS)}")
     records, measured = choose_kinds(load(options.file), SHOWN), 0
     device = options.device = choose_device(options.device)
-    with Apart() as apart:
+    with Isolated() as isolated:
         for number, kind in enumerate(options.advice or KINDS):
             if number:
                 print(flush=True)
@@ -137,7 +137,7 @@ def _try_advice(options: argparse.Namespace) -> int:
                     spent = trial.spent
                     chosen = BenchWork(trial.work, spent.ns / spent.times / 1e9, _where(records, spent.row))
                     try:
-                        _compare(f"{kind}: {spent.times} x {chosen.name}", chosen, trial.others, apart, options)
+                        _compare(f"{kind}: {spent.times} x {chosen.name}", chosen, trial.others, isolated, options)
                     except (ToolError, UsageError) as error:
                         failed = f"{chosen.name}: {error}"
                 if failed is not None:

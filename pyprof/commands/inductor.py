@@ -107,12 +107,12 @@ def _report(file: str, options: argparse.Namespace) -> int:
 
 
 def _bench(path: Path, options: argparse.Namespace) -> int:
-    from pyprof.timers.apart import Apart
     from pyprof.timers.generated import bench
+    from pyprof.timers.isolated import Isolated
 
     on_gpu = path.is_file() and triton_kernel(path.read_text(encoding="utf-8", errors="replace")) is not None
-    with Apart(_LIMIT_S) as apart:
-        results = apart.call(bench, path, options.kernel, options.seconds, on_cpu=not on_gpu)
+    with Isolated(_LIMIT_S) as isolated:
+        results = isolated.call(bench, path, options.kernel, options.seconds, on_cpu=not on_gpu)
     write(selected(bench_table(results), options), options)
     return 0
 

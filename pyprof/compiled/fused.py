@@ -62,7 +62,7 @@ class LaunchedKernel:
     library: bool = False
 
     def bytes_of(self, launches: int) -> int | None:
-        """Bytes of so many launches. None if unknown, or if sites differ and some run of the module is incomplete."""
+        """Bytes of this many launches; None if unknown, or if call sites differ and a run of the module is incomplete."""
         each = {site.bytes for site in self.sites} or {self.bytes}
         if None in each:
             return None
@@ -95,7 +95,7 @@ def _generated_files(records: Records) -> list[str]:
 
 
 def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[LaunchedKernel], Ints]:
-    """(distinct kernels, a code into them for each record)."""
+    """The distinct kernels, and for each record its index into them."""
     records, describing = frame.records, _Describing(frame, modules)
     columns = [records[name] for name in ("name", "inner", "own", "dir", "phase", "kind", "stack")]
     distinct, first, inverse = distinct_rows(*columns)

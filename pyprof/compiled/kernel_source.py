@@ -49,7 +49,7 @@ class Kernel:
 
 
 def amount(value: object) -> float | None:
-    """A value as an amount of bytes or operations, None if it is none."""
+    """A number of bytes or operations as an int; None if the value is not a number."""
     try:
         number = float(value if isinstance(value, (int, float)) else str(value))
     except (ValueError, OverflowError):

@@ -131,7 +131,7 @@ def _first(*columns: Floats) -> Floats:
 
 
 def known_sum(columns: Iterable[Floats]) -> Floats:
-    """The sum of what is known in each row, NaN where nothing is."""
+    """Sum of the known values in each row; NaN if all are unknown."""
     parts = np.array(list(columns))
     return np.where(np.isnan(parts).all(axis=0), np.nan, np.nansum(parts, axis=0))
 
@@ -194,7 +194,7 @@ def command_line(gpu: str) -> str:
 
 
 def _arch(gpu: str) -> str:
-    """The compute capability that a name stands for; that of all models whose names begin so (`H100`)."""
+    """The compute capability of a GPU or chip name; a prefix (`H100`) is enough if all its models have the same."""
     if gpu.lower() in _CHIPS:
         return _CHIPS[gpu.lower()]
     if capability := re.fullmatch(r"(?:sm_?|cc ?)?(\d+)\.?(\d)", gpu.lower()):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyprof.counters.match import NONE, match, unmatched
+from pyprof.counters.ops_around import ops_of_ranges, ops_of_records, with_kernels
 from pyprof.counters.table import CounterTable, LaunchOps
-from pyprof.counters.trace import ops_of_ranges, ops_of_records, with_kernels
 from pyprof.hardware.devices import Gpu
 from pyprof.loading.formats import op_rules
 from pyprof.loading.load import attributed, load_with_trace

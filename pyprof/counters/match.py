@@ -1,8 +1,8 @@
 """Measured launches and the records of a timeline -> the record that each launch is.
 
-A tool of counters runs a program again, launch by launch, so nothing but names, sizes, NVTX ranges and order say what is what.
-In each process on each device launches are compared by (kernel, grid, block), in order of launch. Where a launch fits at
-several places, all of them are kept: what these have in common is known. Knows no op and no metric.
+Counter tools run the program once more, so launches can be matched only by name, size, NVTX ranges and order. For each
+process and device they are compared by (kernel, grid, block), in launch order. If a launch matches several records, all are
+kept, and values on which these agree are known. Knows no op and no metric.
 
 Kernel names differ between tools. Nsight Compute writes them without namespaces, and newer versions lose parts of them
 (`unnamed>::silu_kernel`); the other tools write them whole. They are compared as they are, then by the words that every tool
@@ -52,7 +52,7 @@ class Match(NamedTuple):
         return self.pool[self.begin[self.how < AMBIGUOUS]]
 
     def agreed(self, codes: Ints) -> Ints:
-        """A column of the records, for each launch: what all its candidates have, -1 where they differ or there is none."""
+        """A column of the records for each launch: the value on which all its candidates agree, else -1."""
         found = np.full(len(self.how), -1)
         some = np.flatnonzero(self.end > self.begin)
         values = codes[self.pool]
@@ -175,7 +175,7 @@ def _fit(own: _Side, other: _Side, ranges: Sequence[_Ranges], records: Records) 
 
 
 def _by_order(keys: Ints, others: Ints, agree: Callable[[Ints], Ints]) -> Match:
-    """Possible places of each key in `others`, which contains all of them; both in order of launch."""
+    """Possible matches of each key in `others`, which contains every key; both in launch order."""
     order = np.argsort(others, kind="stable")
     counts = [np.bincount(side, minlength=int(max(keys.max(), others.max())) + 1) for side in (keys, others)]
     complete = (counts[0] == counts[1])[keys]
@@ -207,10 +207,7 @@ class _Spans(NamedTuple):
 
 
 def _spans(keys: Ints, others: Ints) -> _Spans | None:
-    """Possible places of launches that keep their order, if all of them are among the others, or the others among them.
-
-    None if neither is possible.
-    """
+    """Earliest and latest possible match of each launch, if one of the sequences is a subsequence of the other; else None."""
     order = np.argsort(others, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
@@ -337,9 +334,9 @@ def base(name: str) -> str:
 
 
 def same_kernels(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:
-    """A class for each name of two lists: two names that may be the same kernel have the same; -1 has no partner.
+    """A group number for each name of two lists: names that may be the same kernel share one; -1 has no partner.
 
-    A name is paired with those of the other list that it equals at the first level at which it equals any.
+    A name joins the names of the other list that it equals at the first level of comparison where it equals any.
     """
     parent = list(range(len(one) + len(other)))
 

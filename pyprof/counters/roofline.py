@@ -72,7 +72,7 @@ def points(table: CounterTable) -> list[Point]:
 
 
 def roofs(table: CounterTable) -> list[Roof]:
-    """The limits of the devices on which something was measured, arithmetic in the units and types that were used."""
+    """Rooflines of the measured devices, with a compute ceiling for each unit and dtype that was used."""
     found: dict[tuple[str, bool], float] = {}
     names, rates = table.arithmetic
     for name, rate, bandwidth in zip(names, rates.tolist(), table.bandwidth.tolist(), strict=True):

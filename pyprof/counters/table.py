@@ -1,11 +1,11 @@
-"""Measured launches, what was counted of them and the records that they are -> one table.
+"""Measured launches, their counters and the records that they match -> one table.
 
-What a row takes from a timeline is that of the record which the launch is; where several fit, what they have in common. Reads
+Each row takes its op, layer and times from the matching record; if several match, only the values on which they agree. Reads
 no file and prints nothing.
 
-Samples of a device's counters through time, and the records that ran meanwhile -> a table by step, layer and op. A sample is
-the mean since the one before. A kernel's share of a sample is the time that both have in common, so a figure is the mean over
-the time in which an op's kernels ran; it says nothing about a single kernel.
+Samples of a device's counters over time, and the records that ran meanwhile -> a table by step, layer and op. A sample is
+the mean since the previous one. A kernel is weighted by its overlap with each sample, so a figure is the mean over the time in
+which an op's kernels ran; it says nothing about a single kernel.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class CounterTable:
     # ------------------------------------------------------------------ of the timeline
 
     def of_record(self, key: str) -> Values:
-        """A column of `prof`, of the record that each launch is; unknown where several fit and differ."""
+        """A column of `prof` for the record matched to each launch; unknown where several records match and differ."""
         if self.ops.records is None or self.ops.match is None or (key == "sil" and not self.ops.has_times):
             return Texts(np.full(len(self.measured), -1), [])
         values = self.ops.records.of(key)
@@ -118,7 +118,7 @@ class CounterTable:
 
     @cached_property
     def gpus(self) -> list[Gpu]:
-        """The device of each launch: the user's, the timeline's, or what the file says of it."""
+        """The device of each launch: as given by the user, else by the timeline, else by the file of counters."""
         known: dict[object, Gpu] = {}
         found = []
         for launch in self.measured.launches:

@@ -53,7 +53,7 @@ class KernelClass(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One row of kernels.csv. kernel: the class of kernels that match, without what is read from their names."""
+    """One row of kernels.csv. kernel: facts about kernels that match, before details are read from their names."""
 
     regex: str
     reads: str

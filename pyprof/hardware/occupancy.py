@@ -61,8 +61,8 @@ def active_blocks(sm: SmLimits | None, threads: npt.ArrayLike, registers: npt.Ar
     """Blocks that one multiprocessor holds at once.
 
     threads: per block; registers: per thread; shared_bytes: per block, static and dynamic together; each a number or a column
-    of one length, -1 unknown. NaN if one of them is unknown, or if no block would fit: since the kernel did run, the limits
-    are not those of its device.
+    of one length, -1 unknown. NaN if one of them is unknown, or if no block would fit: the kernel did run, so these limits must
+    belong to another device.
     """
     import numpy as np
 

@@ -250,7 +250,7 @@ Known = Callable[[Path], "Records | None"]
 def read(name: str, formats: tuple[InputFormat, ...], known: Known | None = None) -> Trace | Records:
     """Read an input in one of these formats. Raises NotACapture for any other.
 
-    known: a cache of records, asked before a file is read; what it returns is the result.
+    known: look-up in a cache of records; if it finds any, the file is not read.
     """
     return cast("Trace | Records", read_any(name, formats, known))
 

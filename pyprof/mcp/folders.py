@@ -1,8 +1,8 @@
-"""The folders that were given at the start -> the captures in them by name, and a name -> its file, if it lies in one of them.
+"""The served folders -> the names of the captures in them, and a name -> its file, if it lies in one of the folders.
 
-A name is the path below its folder, with `/`; behind the folder's own name where several folders were given. Nothing outside is
-ever opened: `..` is refused, symbolic links are followed first and their target must lie in a folder, and only regular files
-are read, of formats for which nothing has to be written.
+A name is the path below its folder, with `/`; with several folders it begins with the folder's own name. Nothing outside is
+ever opened: `..` is refused, targets of symbolic links must lie in a served folder, and only regular files are read, in
+formats that can be read without writing anything.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Folders:
         return any(path.is_relative_to(root) for root in self._roots.values())
 
     def _check_beside(self, path: Path) -> None:
-        """Raise Refused where what is read with it, as a trace of its graphs' capture beside it, would not be served itself."""
+        """Raise Refused if a file read along with it (a trace of its graphs' capture, say) would not be served itself."""
         for other in (*graph_captures.may_open(path), path.parent / kernel_information.NAME):
             found = Path(os.path.realpath(other))
             if found.exists() and not self._is_inside(found):
@@ -123,7 +123,7 @@ class Folders:
                 self._check(found)
 
     def _check(self, path: Path) -> None:
-        """Raise Refused for what is no regular file, or cannot be read without writing."""
+        """Raise Refused unless it is a regular file that can be read without writing."""
         try:
             if not stat.S_ISREG(path.stat().st_mode):
                 raise Refused("not_a_file", "this is not a regular file", _LIST)

@@ -214,7 +214,7 @@ def tools_text() -> str:
 
 
 def limits_text() -> str:
-    """The bounds of what an answer holds."""
+    """Bounds and defaults of the arguments that limit an answer."""
     return "; ".join(f"`{name}` {of['minimum']:,} to {of['maximum']:,}, else {of['default']:,}" for name, of in _BOUNDS.items())
 
 

@@ -1,15 +1,15 @@
-"""An op call under autocast as it was made -> as it ran: with the types after autocast's casts, and with those casts.
+"""An op call under autocast -> the call in the dtypes in which it ran, and the casts that autocast inserted.
 
 autocast.csv holds torch's own lists: how autocast treats an op on a CUDA device and on the CPU; a test compares them with the
 installed torch. Columns: op (the dispatcher's name, without overloads), cuda, cpu. Treatments:
     lower      every tensor is cast to the region's dtype
-    products   the same inside, by the matrix products that the op consists of: not where it has one operand alone
+    products   the matrix products inside the op cast every tensor to the region's dtype, unless it has one operand alone
     fp32       every tensor is cast to fp32
     dtype      the result is asked for in fp32, unless the call asks for another
     promote    every tensor is cast to the widest of their types
-    unknown    parts of the op are cast, which ones depends on what it is made of
-    mixed      parts of the op run in the region's dtype and others do not, so that it has no types of its own
-An op without a treatment runs in the types that it is given. Knows no torch and no capture.
+    unknown    parts of the op are cast; which ones depends on how it is implemented
+    mixed      parts of the op run in the region's dtype, others do not: the op has no single dtype
+An op that is not listed runs in its arguments' dtypes. Knows no torch and no capture.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int
 
 
 def format_value(value: object, all_strides: bool = False) -> str:
-    """The text of one argument, `?` if it has none. all_strides: write those of contiguous tensors as well."""
+    """The text of one argument, `?` if it has none. all_strides: write strides of contiguous tensors too."""
     if isinstance(value, TensorSpec):
         return _format_tensor(value, all_strides)
     if value is None or value is True or value is False:

@@ -1,4 +1,4 @@
-"""Records: what is known of each GPU activity (without a GPU, of each op on the CPU), as columns with pools of distinct things.
+"""Records: everything known about each GPU activity (without a GPU: each CPU op), as columns and pools of distinct values.
 
 Made by `attribute` from a Trace or by `netdict` from lines; read by prof. One row a record, in order of (start, pid, device,
 stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls are stored once and referred to by code.
@@ -138,7 +138,7 @@ class MarkedStep:
 
 
 def engine_rows(steps: Sequence[MarkedStep], after_ns: int = -1) -> list[int]:
-    """Places of the steps that begin at `after_ns` or later, by begin; of several processes those of the one that made most."""
+    """Indices, ordered by begin, of the steps that begin at `after_ns` or later; only of the process with most steps."""
     pids = np.array([step.pid for step in steps if step.begin_ns >= after_ns], np.int64)
     found, counts = np.unique(pids, return_counts=True)
     pid = int(found[counts.argmax()]) if len(found) else -1
@@ -151,9 +151,9 @@ class Records:
     """All records of one capture, or of several one after another.
 
     seq_offsets, seq_numbers: the sequence numbers of record i are seq_numbers[seq_offsets[i]:seq_offsets[i + 1]], one for each
-    name in its stack's seq_names. counts: what attribution met and could not settle, by name. notes: for the person. utc_ns:
-    what to add to a time to have nanoseconds since 1970, -1 unknown (and of several captures together). steps, host: what the
-    capture says of its steps and of what the host did, None where the file has records alone (or that was not asked for).
+    name in its stack's seq_names. counts: cases that attribution could not settle, by name. notes: for people. utc_ns: add it
+    to a time to get nanoseconds since 1970, -1 unknown (also for several captures together). steps, host: the capture's steps
+    and its host's work, None if the file has records alone (or they were not requested).
     """
 
     columns: dict[str, Array]

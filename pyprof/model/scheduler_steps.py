@@ -139,7 +139,7 @@ def _completed(sums: Sums) -> Sums:
 
 
 def _step(context: Sums | None, generation: Sums | None, total: Sums | None = None, phase: str | None = None) -> EngineStep:
-    """A step from its parts; total: what is known of all requests beside that; phase: where the text says it itself."""
+    """Build a step from its parts; total: sums over all requests, if stated; phase: if the text states it."""
     context, generation = (None if part is None else _completed(part) for part in (context, generation))
     added = Sums()
     if context is not None and generation is not None:

@@ -147,7 +147,7 @@ _LONG = ("activities", "launches", "ranges", "memory", "frames")
 
 
 def integer(text: str) -> int:
-    """The number in a text; -1, unknown, if it is none or has more digits than a column holds."""
+    """Parse an integer; -1 (unknown) if the text is not one or has more digits than a column holds."""
     digits = text[1:] if text[:1] == "-" else text
     return int(text) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else -1
 

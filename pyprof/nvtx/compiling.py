@@ -26,8 +26,8 @@ def _mark(function: object, below: bool) -> None:
 
 
 def pass_through_compiler(*functions: object) -> None:
-    """Frames of these functions are not compiled, those of what they call are: for wrappers. Applies to the code object, and so
-    to all functions made from it."""
+    """Let torch.compile skip these functions' own frames but compile the functions they call: for wrappers. Applies to the
+    code object, and so to all functions made from it."""
     for function in functions:
         _mark(function, below=False)
 

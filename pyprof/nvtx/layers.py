@@ -159,7 +159,7 @@ def _paths_of(root: _Module) -> Paths:
 
 
 def _open_outermost(module: _Module) -> _Open:
-    """Open a module that no other module calls: inside the whole that it is known to be part of."""
+    """Open a root module, with its path inside the model that it is known to be part of."""
     key = id(module)
     known = _outermost.get(key)
     if known is not None and known[0]() is module and known[1].generation == STATE.generation:

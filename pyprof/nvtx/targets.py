@@ -16,8 +16,8 @@ FUNCTIONAL = "torch.nn.functional"
 class Namespace(NamedTuple):
     """C functions that are attributes of one object.
 
-    where: the object whose attributes are replaced; module: the one in which users know the functions; ops: a pattern of the
-    attributes that are ops; but: of those that are not.
+    where: the object whose attributes are replaced; module: the module under which users know them; ops: a pattern of the
+    attributes that are ops; but: a pattern of exceptions.
     """
 
     where: str

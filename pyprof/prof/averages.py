@@ -36,7 +36,7 @@ def averages(found: Executions, keys: list[str]) -> Table:
     used, inverse = np.unique(found.label, return_inverse=True)
     pools: dict[tuple[str, ...], int] = {}
     calls = [found.markers[label].call for label in used.tolist()]
-    # As torch prints input shapes: a list for each input, empty for what is no tensor.
+    # As torch prints input shapes: a list for each input, empty for anything but a tensor.
     shapes = ["[]" if c is None or not c.described else str([*map(_shape, c.args)]) for c in calls]
     texts = [(found.names[label], shape)[: len(keys)] for label, shape in zip(used.tolist(), shapes, strict=True)]
     code = np.array([pools.setdefault(text, len(pools)) for text in texts], np.int64)

@@ -26,7 +26,7 @@ from pyprof.prof import formulas
 from pyprof.prof.backward import Backwards
 from pyprof.prof.formulas import Cost
 from pyprof.prof.infer import INFERRED as KEYWORD
-from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
+from pyprof.prof.missing_dtypes import elements, recorded_inside, typed, with_dtype
 
 Codes = npt.NDArray[np.int32]
 
@@ -172,7 +172,7 @@ class _Costing:
         self.product = self.main & np.array([*map(attrgetter("is_product"), self.kernels), False], np.bool_)[kernel]
         self.compute = among(self.alike["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
         self.cpu = bool((self.alike["kind"] == ActivityKind.CPU).any())  # then all are ops on a CPU
-        if self.cpu:  # whose names are those of ops
+        if self.cpu:  # named like ops
             multiplies = [formulas.matmul_class(call.name) for call in records.calls]
             self.product = np.array([*multiplies, False], np.bool_)[self.alike["own"]]
         self.backwards = Backwards(records, classes, self.product, self.cpu, self._add)
@@ -215,7 +215,7 @@ class _Costing:
                 codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
                 continue
             if forward >= 0 and forward != own:
-                # A backward op may lack what it computes, where its forward has which inputs want a gradient.
+                # A backward op may not tell which gradients it computes; its forward has the inputs that want one.
                 wanted = any(tensor.grad for tensor in records.calls[forward].tensors)
                 if wanted and formulas.lacks(call, "output_mask") and self.backwards.pieces(forward):
                     masked = self.backwards.with_mask(call, forward) if self.cpu else None  # there a row is a whole op

@@ -39,7 +39,7 @@ _NEVER = np.iinfo(np.int64).min
 
 
 class Frame:
-    """The records of one report and what is computed from them; or some rows of such a frame.
+    """The records of a report and everything computed from them, on demand; or a subset of rows of another frame.
 
     whole: the frame of all records (itself unless it was taken from another); rows: positions of these records in it.
     """

@@ -43,7 +43,7 @@ _LOOK_UP_BACKWARD = r"CppNode<SplitLookupFunction_\w+>$"
 
 
 def pairs_all(records: Records) -> bool:
-    """Whether what is inferred depends on all records: look-ups are paired by their order."""
+    """Whether inference needs all records at once, because embedding look-ups are paired by their order."""
     return any(re.search(f"{_LOOK_UP}|{_LOOK_UP_BACKWARD}", call.op) for call in records.calls)
 
 

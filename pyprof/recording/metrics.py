@@ -15,8 +15,8 @@ _LAST_CUDA = (12, 6)
 
 
 class Measuring(NamedTuple):
-    """activity: for torch.profiler in place of the CUDA activity; options: of its experimental configuration; how: a line that
-    says what is counted."""
+    """How to measure by torch.profiler. activity: the one to use in place of CUDA; options: of its experimental
+    configuration; how: a line that tells the user what is counted."""
 
     activity: Any
     options: dict[str, object]

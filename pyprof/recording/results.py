@@ -66,10 +66,10 @@ class Staging:
             self._lock.close()
 
     def keep(self) -> Callable[[Path], Path]:
-        """Move what is in `folder` beside the user's files. Returns a function: where a file was written -> where it is now,
+        """Move the files in `folder` to the user's folder. Returns a function: where a file was written -> where it is now,
         relative to the current folder if inside.
 
-        The first number is taken under which neither the files nor other captures and records of them exist: NAME, NAME.2, ...
+        Takes the first free number: NAME, NAME.2, ... so that no file, capture or records of that name exist yet.
         Raises InputError if they cannot be moved; they stay in `folder` then, and no later run removes them.
         """
         name, made = self._name, sorted(path for path in self.folder.iterdir() if path.name.startswith(self._name.name))

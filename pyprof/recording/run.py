@@ -214,9 +214,9 @@ def _under_nsys(plan: RunPlan, folder: Path, written: Path, capture_range: bool)
 
 
 def _given_up(variables: Path) -> bool:
-    """Whether nsys has ended before the program began, which then cannot begin any more: nsys may be started again.
+    """Whether nsys ended before it had started the program, so that it is safe to start nsys again.
 
-    What it left behind, which keeps our streams open, is ended.
+    Ends the processes that it left, which would keep our streams open.
     """
     try:
         variables.unlink()  # the launcher takes them before all else

@@ -1,7 +1,7 @@
 """A running program -> the moments at which its training steps begin.
 
-Step 0 begins when counting starts. Where the program calls `pyprof.step()`, each call begins the next step; else the
-optimizer's step ends one, that of the first optimizer where there are several. Knows nothing of recording.
+Step 0 begins when counting starts. If the program calls `pyprof.step()`, each call begins the next step; else a step
+ends with the optimizer's step, the first optimizer's if there are several. Knows nothing of recording.
 """
 
 from __future__ import annotations

@@ -116,11 +116,11 @@ class Capture:
     another recording by torch.profiler began meanwhile, which ended this one; on_failure: called with a line of text where a
     trace cannot be written, which costs the trace and never the user's run. By default it warns.
 
-    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing, cannot count the
+    Raises UsageError for one file and several cycles, and on entering ToolError if torch is missing, cannot count the
     metrics or is recording already. A schedule that never reached a recorded step warns at the end.
     """
 
-    program: Capture | None = None  # the recording of `pyprof run`, of which the program knows nothing
+    program: Capture | None = None  # the recording of `pyprof run`, unknown to the program
 
     def __init__(
         self,
@@ -348,7 +348,7 @@ def _configuration(all_threads: bool, options: dict[str, object]) -> Any:
 
 
 def _check_torch() -> None:
-    """Raise ToolError where torch cannot begin to record; a recording of `pyprof run` gives way."""
+    """Raise ToolError if torch cannot begin to record; a recording of `pyprof run` gives way."""
     try:
         import torch
         import torch.profiler

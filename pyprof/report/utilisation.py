@@ -37,7 +37,7 @@ _CPU = (-1, -1, -1)
 
 
 class Utilisation(NamedTuple):
-    """Work that the devices did in a window, and their peaks. None is unknown.
+    """Work done by the devices in a window, and their peaks. None is unknown.
 
     wall_ns: length of the window; busy_ns: its time with work on a device, mean over the devices; matmul_flops: of the products
     of forward and backward without recomputation; recomputed_flops: of those that ran again; flops: matrix and vector
@@ -58,22 +58,22 @@ class Utilisation(NamedTuple):
 
     @property
     def flops_per_wall_s(self) -> float | None:
-        """`flops` a second of the window, all devices together."""
+        """`flops` per second of wall time, all devices together."""
         return _rate(self.flops, self.wall_ns)
 
     @property
     def flops_per_busy_s(self) -> float | None:
-        """`flops` a second in which the devices worked, all devices together."""
+        """`flops` per second of busy time, all devices together."""
         return _rate(self.flops, self.busy_ns)
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation, 0 to 1; None where a product is not known."""
+        """Model FLOPs utilisation, 0 to 1; None if the FLOPs of some product are unknown."""
         return self._share(self.matmul_flops) if self.complete else None
 
     @property
     def hfu(self) -> float | None:
-        """Hardware FLOPs utilisation, at least `mfu`; None where a product is not known."""
+        """Hardware FLOPs utilisation, at least `mfu`; None if the FLOPs of some product are unknown."""
         return self._share(self._all_flops) if self.complete else None
 
     @property
@@ -156,10 +156,10 @@ class _Rated(NamedTuple):
 
 
 class _Sums:
-    """Sums over rows of a frame. once, again: FLOPs of products; flops: of all, None where none is known; unlaunched_ns: time
-    of kernels without op and launch; one_way: whether a program on the CPU trained and no backward was recorded, as without
-    ranges of autograd's functions (of one on a GPU the kernels would be there); products_ns: time of products, and of what may
-    be one."""
+    """Sums over rows of a frame. once, again: matrix FLOPs without and of recomputation; flops: all FLOPs, None if none are
+    known; unlaunched_ns: time of kernels without op and launch; one_way: whether a CPU program trained but its backward pass
+    was not recorded (ranges of autograd's functions are missing; on a GPU its kernels would be seen); products_ns: time of
+    products and of records that may be products."""
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
         alike, costs, (code, verdicts) = frame.classes.records, frame.costs, frame.class_verdicts
@@ -177,7 +177,7 @@ class _Sums:
         self.once, self.again = (_total(matmul, cells.number, product & which) for which in (~again, again))
         device = _device(alike, of)
         self.devices = distinct_rows(*device).columns.shape[1]
-        # What may be a product by its kernel's name, on the CPU by its op: all but what is known to be something else.
+        # Possible products, by kernel name or, on the CPU, by op: all records not known to be something else.
         by_name = np.array([found.tc != "-" or found.math != "" for found in verdicts], np.bool_)
         by_op = np.array([*(formulas.matmul_class(call.name) for call in frame.records.calls), False], np.bool_)
         may = np.where(on_cpu, by_op[alike["own"][of]], by_name[codes] | (kind == ActivityKind.GRAPH))
@@ -227,7 +227,7 @@ def _device(records: Records, rows: Ints) -> list[Ints]:
 
 
 def _enough(known_ns: int, all_ns: int) -> bool:
-    """Whether what is known is enough of the time to call a sum over it that of all."""
+    """Whether the known part of the time is large enough for its sum to stand for the whole."""
     return known_ns == all_ns or known_ns > LEAST_KNOWN * all_ns
 
 
@@ -249,7 +249,7 @@ def _peak_of(frame: Frame, alike: _Alike) -> tuple[str, float | None]:
 
 
 def _mean_peaks(products: list[_Rated], devices: int) -> float | None:
-    """The sum over the devices of the mean peak of the products on each by their time; None where too few peaks are known.
+    """Sum over devices of the mean peak of their products, weighted by time; None if too few peaks are known.
 
     A device without products counts with the mean of the others.
     """

@@ -1,8 +1,8 @@
-"""An SQLite capture of nsys or nvprof -> a new one: of each table that a reader of captures needs its numbers, and of texts
-only those that a report shows, without names of people and machines.
+"""An SQLite capture of nsys or nvprof -> a new one with the numbers of the tables that readers use, and only the texts that
+reports show, without names of people and machines.
 
-The lists name what is kept, since newer tools add tables whose contents are unknown here. The new file is written from nothing:
-free pages and what was once deleted are not in it.
+The lists name what to keep, since newer tools add tables with unknown contents. The new file is built from scratch, so it
+has no free pages and no deleted data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
 
 
 _STEPS = 100_000  # of SQLite's machine between two looks for signals: some milliseconds
-_VERSIONS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # tables of which rows called EXPORT_..._VERSION are kept
+_VERSIONS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # of these tables only rows called EXPORT_..._VERSION are kept
 NSYS = Kept(
     tables=re.compile(
         r"StringIds|NVTX_\w+|ThreadNames|ANALYSIS_DETAILS|META_DATA_EXPORT|EXPORT_META_DATA|CUDA_GRAPH\w*_EVENTS|ENUM_\w+"
@@ -127,7 +127,7 @@ def _find_names(source: Database, identities: Identities) -> None:
 
 
 def _fill(target: sqlite3.Connection, source: Path, columns: Columns, kept: Kept, identities: Identities) -> None:
-    """Copy what is kept; texts that others refer to last, when all that refers to them is there."""
+    """Copy the listed tables; shared strings last, and only those that copied rows reference."""
 
     def scrubbed(value: object) -> str:
         return identities.scrubbed(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))

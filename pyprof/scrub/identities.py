@@ -89,7 +89,7 @@ class Identities:
         return text
 
     def _shorter(self, found: re.Match[str]) -> str:
-        """The folders of an absolute path that stay: the project's, or those of an installed package."""
+        """The folders of an absolute path that are kept: the project's, or an installed package's."""
         folders, project = found[0], self.rules.project
         if project is not None and folders.startswith(project.rstrip("/\\") + folders[-1]):
             return folders[len(project.rstrip("/\\")) + 1 :]

@@ -215,6 +215,6 @@ def _write_terminal(tables: Sequence[AnyTable], options: argparse.Namespace) -> 
 
 
 def _inputs(options: argparse.Namespace) -> Sequence[str]:
-    """The files that a command reads and must not overwrite; `words`: those of a command with subcommands."""
+    """The files that a command reads and so must not overwrite; commands with subcommands have them in `words`."""
     given = getattr(options, "file", None) or getattr(options, "words", None) or []
     return [given] if isinstance(given, str) else given

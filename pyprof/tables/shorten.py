@@ -30,7 +30,7 @@ def shortened(texts: Iterable[str], width: int, gap: str = "…") -> dict[str, s
 
 
 def enough(texts: Iterable[str], least: int, gap: str = "…") -> int:
-    """The least width, at least `least`, in which distinct texts stay distinct without numbers."""
+    """Smallest width, at least `least`, at which distinct texts stay distinct without appended numbers."""
     distinct = list(dict.fromkeys(texts))
     low, high = least, max(map(len, distinct), default=least)
     if len(distinct) > _MANY or high <= low:

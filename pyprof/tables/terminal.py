@@ -26,7 +26,7 @@ _LEAST_BAR = 4
 _ROOMY = 24  # characters that a text may claim before columns are left out
 _READABLE = 16  # and gets before anything has a bar
 _HEADER = 6  # characters of the header of a text column
-_NARROW = 8  # and what it gets in any case
+_NARROW = 8  # and its least width
 _ROWS = ("--top N", "--csv")  # how to get more of them
 _NOTHING = ("na", "-", "0")
 

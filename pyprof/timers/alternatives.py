@@ -34,7 +34,7 @@ class Alternative(NamedTuple):
 
 
 def alternatives(call: OpCall, *, gpu: bool = False) -> list[Alternative]:
-    """The alternatives that apply, most promising first. gpu: include those of a GPU."""
+    """The alternatives that apply, most promising first. gpu: include those that need a GPU."""
     found = [padded(call), in_tf32(call) if gpu else None, *other_dtypes(call), other_format(call), in_parts(call)]
     return [entry for entry in found if entry is not None]
 
@@ -53,7 +53,7 @@ def padded(call: OpCall) -> Alternative | None:
         shapes = [tensor.shape for tensor in call.tensors[:2]]
         if len(shapes) < 2 or not 3 <= len(shapes[0]) == len(shapes[1]) or not shapes[1][1]:
             return None
-        if shapes[0][1] // shapes[1][1] != 1:  # groups: channels of the input over those of the weight
+        if shapes[0][1] // shapes[1][1] != 1:  # groups: input channels over the weight's
             return None
     elif call.op not in _GEMMS or not formulas.matmul_class(call.name):
         return None

@@ -154,7 +154,7 @@ class Buffer:
         """Set how many ticks a second has: by a number, by "tsc" (measured here, with Quadrants on a CPU), by "nominal"
         (the GPU's, as Quadrants reports it), or by pairs of (clock, globaltimer) at begin and end, by default the kernel's own.
 
-        cost: ticks between two readings with nothing between. Raises UsageError if the pairs say nothing, ToolError where
+        cost: ticks between two readings with nothing between. Raises UsageError if the pairs say nothing, ToolError if
         Quadrants is needed and not there.
         """
         if pairs is not None:

@@ -38,7 +38,7 @@ def quadrants() -> ModuleType:
 def tsc() -> tuple[float, float]:
     """Ticks a second of this CPU's time-stamp counter against time.perf_counter, and the median cost of one reading in ticks.
 
-    Quadrants reads the counter, so that the cost is that of a timed kernel. Raises ToolError on other devices.
+    Quadrants reads the counter, so the cost equals a timed kernel's. Raises ToolError on other devices.
     """
     qd = quadrants()
     arch = qd.lang.impl.current_cfg().arch
@@ -87,7 +87,7 @@ def nominal() -> float:
 def rate_of(pairs: Ints, bits: int) -> float:
     """Ticks a second by pairs of (clock, globaltimer in ns) at the begin and the end of a kernel, (2, 2, lanes).
 
-    A lane's clock is only compared with itself; lanes count together, since globaltimer moves in steps. Raises UsageError where
+    A lane's clock is only compared with itself; lanes count together, since globaltimer moves in steps. Raises UsageError if
     it did not move.
     """
     known = (pairs != EMPTY).all(axis=(0, 1))

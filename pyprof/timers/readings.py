@@ -131,7 +131,7 @@ def _whole(buffer: Filled, ticks: Floats, numbers: Sequence[int]) -> tuple[float
 
 
 def _starts(buffer: Filled, at: tuple[Ints, Ints, Ints]) -> tuple[Floats, bool]:
-    """When each reading began, in ns, and whether lanes compare. NaN where begins or the clock's rate are unknown."""
+    """When each reading began, in ns, and whether lanes compare. NaN if begins or the clock's rate are unknown."""
     starts, pairs, lane = buffer.array("starts"), buffer.array("pairs"), at[2]
     if starts is None or not buffer.hz or not len(lane) or (starts[at] == EMPTY).any():
         return np.full(len(lane), np.nan), False
@@ -167,7 +167,7 @@ _COUNT = Header("count", "Count", "how many were measured")
 
 
 def lane_medians(block: Ints, lane: Ints, values: Ints, shape: tuple[int, int]) -> Floats:
-    """The median of each block in each lane; NaN where nothing was measured."""
+    """The median of each block in each lane; NaN if nothing was measured."""
     return quantiles(block * shape[1] + lane, values, shape[0] * shape[1], 0.5).reshape(shape)
 
 

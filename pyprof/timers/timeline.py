@@ -51,7 +51,7 @@ def write(readings: Readings, output: Path, into: Path | None = None) -> None:
     """Write the timeline; into: a trace of torch.profiler whose events come first.
 
     There it begins with the first launch of the timed kernel. Raises InputError if the trace cannot be read,
-    UsageError where it has no such kernel.
+    UsageError if it has no such kernel.
     """
     trace: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []} if into is None else _read(into)
     origin_us = 0.0

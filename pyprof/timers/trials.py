@@ -17,7 +17,7 @@ from pyprof.model.dtypes import DTYPES
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import PHASES, Records
 from pyprof.prof import formulas
-from pyprof.prof.types import elements, typed
+from pyprof.prof.missing_dtypes import elements, typed
 from pyprof.timers.alternatives import Alternative, alternatives
 from pyprof.timers.replay import OptimizerStep, Work, replayable
 
@@ -28,7 +28,7 @@ _NEAR = 8  # ops between the softmax of attention and each of its products
 
 
 class Spent(NamedTuple):
-    """The executions of a call: ns: their time; times: how many; row: that of the first."""
+    """The executions of a call. ns: total time; times: how many; row: the first one's."""
 
     ns: int
     times: int
@@ -207,7 +207,7 @@ def _largest(call: OpCall) -> tuple[int, ...]:
 
 
 def _parameters(call: OpCall, element: int, records: Records, inner: int) -> list[TensorSpec]:
-    """The tensors that an op of an optimizer changes, with the type of what it launched or called where it has none."""
+    """The tensors that an optimizer's op updates; a missing dtype is taken from the kernel or op inside it."""
     found = typed(call, DTYPES[element].name) if element >= 0 else call
     if inner >= 0 and (inside := records.calls[inner].tensors):
         found = typed(found, inside[0].dtype)

@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="needs torch")
 from pyprof.cli import main
 from pyprof.commands import bench as command
 from pyprof.errors import PyprofError, ToolError
-from pyprof.timers import apart
-from pyprof.timers.apart import Apart, TimingJob
+from pyprof.timers import isolated
+from pyprof.timers.isolated import Isolated, TimingJob
 from pyprof.timers.timing import Timing
 from tests.terminals import bare
 from tests.tiny import Nsys
@@ -27,13 +27,13 @@ def _in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     if request.node.get_closest_marker("slow"):
         return
 
-    def measured(_: Apart, job: TimingJob) -> Timing:
-        found = apart._answer(apart.TimingJob.run, (job,), False)
+    def measured(_: Isolated, job: TimingJob) -> Timing:
+        found = isolated._answer(isolated.TimingJob.run, (job,), False)
         if isinstance(found, PyprofError):
             raise found
         return found
 
-    monkeypatch.setattr(Apart, "time", measured)
+    monkeypatch.setattr(Isolated, "time", measured)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_without_a_capture(words: tuple[str, ...], said: str, capsys: pytest.Cap
 def test_times_and_rates_are_what_was_measured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """2 * 100 * 100 * 100 FLOPs and 120,000 bytes; fp32 takes 2 us, bf16 1 us, fp16 the same for the median but not the best."""
     answers = iter([(2e-6, 2e-6), (1e-6, 1e-6), (1e-6, 3e-6)])
-    monkeypatch.setattr(apart, "timeit", lambda work, **_: Timing("cpu", found := next(answers), found, {"aten::mm": 1}))
+    monkeypatch.setattr(isolated, "timeit", lambda work, **_: Timing("cpu", found := next(answers), found, {"aten::mm": 1}))
     _, lines, _ = _bench(capsys, "--op", "aten::mm", "--shape", "100,100", "100,100")
     rows = [line.split() for line in lines[3:]]
     assert rows[0] == ["as", "given", "2.0", "2.0", "2.0", "0%", "1", "1", "60"]
@@ -127,13 +127,13 @@ def test_advice_is_tried(capture: str, capsys: pytest.CaptureFixture[str], monke
     """fp32 takes 2 us, bf16 1 us, fp16 cannot be run; of the two calls that can be padded neither can."""
     answers = iter([2e-6, 1e-6, ToolError("not here"), ToolError("stopped"), ToolError("stopped")])
 
-    def measured(_: Apart, job: TimingJob) -> Timing:
+    def measured(_: Isolated, job: TimingJob) -> Timing:
         answer = next(answers)
         if isinstance(answer, ToolError):
             raise answer
         return Timing(job.device, (answer,), (answer,), {"aten::linear": 1})
 
-    monkeypatch.setattr(Apart, "time", measured)
+    monkeypatch.setattr(Isolated, "time", measured)
     code, lines, err = _bench(capsys, capture, "--advice")
     assert code == 0 and lines[0] == "reduced_precision: 1 x torch.nn.functional.linear: linear(fp32[8,20], fp32[10,20])"
     assert lines[1] == "on cpu, cold caches, median of 1 calls; recorded: 0.5 us on NVIDIA A100-SXM4-40GB"

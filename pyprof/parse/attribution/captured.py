@@ -86,7 +86,7 @@ def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool =
         number[label < 0] = -1
     inside = number >= 0
     rows, codes, number, label = rows[inside], codes[inside], number[inside], label[inside]
-    said, shaped = _said(trace, rows), _Shapes(trace)
+    said, shaped = _ranges_hash(trace, rows), _Shapes(trace)
     process = trace.threads["process"][trace.launches["thread"][rows]]
     _, first, inverse = distinct_rows(*((number,) if bounded else (number, label, process)))
     found: dict[tuple[int | None, int | None, str, int], list[Graph]] = {}
@@ -140,7 +140,7 @@ class _Shapes:
         return int(values[counts.argmax()])
 
 
-def _said(trace: Trace, rows: Ints) -> Ints:
+def _ranges_hash(trace: Trace, rows: Ints) -> Ints:
     """Hash of the ranges open around each launch: the sum of their hashes."""
     ranges, launches = trace.ranges, trace.launches
     label, src = ranges["label"], ranges["src"]

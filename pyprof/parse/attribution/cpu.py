@@ -97,13 +97,13 @@ def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:
 
 
 def _busiest(nested: Nested, owner: Positions, duration: Ints, named: tuple[Bools, Bools], copied: Bools) -> Ints:
-    """For each root the range of its instance with most time outside other ranges; the outermost of equals.
+    """For each root the range inside it with most own time; if several have as much, the outermost.
 
-    named: the ranges that may be it, and those of them that compute, which come first. copied: copies inside a copy; the
-    innermost stands for it, since it shows the types.
+    named: masks of the candidates and of those that compute, which are preferred. copied: copies inside a copy; the
+    innermost is taken, since it shows the dtypes.
     """
     alone = duration.copy()
-    np.subtract.at(alone, nested.parent, duration[:-1])  # what is in no other range is subtracted from the last element
+    np.subtract.at(alone, nested.parent, duration[:-1])  # ranges without a parent are subtracted from the last element
     alone[copied] = NEVER - len(alone) + np.flatnonzero(copied)
     some, computing = named
     rows = np.flatnonzero((owner >= 0) & some)

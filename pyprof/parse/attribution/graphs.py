@@ -28,8 +28,11 @@ _APART_NS = 1_000_000  # between the run and each capture in the timeline of bot
 
 
 class Explained(NamedTuple):
-    """trace: the run with its captures; kernels, of: number of replayed activities that are explained, and of all; by: names of
-    the captures that explain them; refused: why each other capture explains nothing."""
+    """A run joined with the captures of its graphs.
+
+    trace: both in one; kernels, of: how many replayed activities are explained, out of how many; by: names of the captures
+    that explain them; refused: why each other capture explains nothing.
+    """
 
     trace: Trace
     kernels: int
@@ -50,7 +53,7 @@ class Explained(NamedTuple):
 
 
 def unexplained(run: Trace) -> Bools:
-    """Which activities ran as nodes of graphs whose recording is unknown, or of which only the layer is known."""
+    """Mask of activities that ran as graph nodes of which nothing, or only the layer, is known."""
     node = run.activities["graph_node"]
     return np.asarray((node >= 0) & ~np.isin(node, run.graph_nodes["node"][_timed(run)]))
 
@@ -203,7 +206,7 @@ def _merged(run: Trace, sources: list[GraphTrace], known: list[Family], of: Repl
 
 
 def _numbered(nodes: Array, rows: Ints, origin: Ints) -> Ints:
-    """Node numbers of all activities: recorded numbers stay if those of one number in these rows have one origin, else new
+    """Node numbers of all activities: the recorded ones if, in these rows, each number has a single origin; else new
     ones."""
     numbers = distinct_rows(origin[0], nodes[rows]).columns.shape[1]
     nodes = nodes.astype(np.int64)

@@ -169,7 +169,7 @@ class _HostOfCapture:
         return self.process[self.calls.thread[rows]], self.calls.start_ns[rows], self.calls.end_ns[rows]
 
     def ranges(self, named: Callable[[str], object]) -> Table:
-        """Process, begin and end of the closed ranges of leading threads with such a name."""
+        """Process, begin and end of closed ranges on leading threads whose name matches."""
         ranges = self.trace.ranges
         good = np.array([*(bool(named(marker.name)) for marker in self.trace.markers), False], np.bool_)
         rows = np.flatnonzero(good[ranges["label"]] & (ranges["open"] == 0))

@@ -155,8 +155,7 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
 
 
 def _first_recording(row_of: dict[tuple[int, int], int], origin: list[int], key: tuple[int, int]) -> int:
-    """Row of the node that was recorded first. Nodes are cloned when a graph is instantiated, those of child graphs more than
-    once."""
+    """Row of the original node. Nodes are cloned when a graph is instantiated, nodes of child graphs several times."""
     row, seen = row_of.get(key, -1), set[int]()
     while row >= 0 and row not in seen:
         seen.add(row)

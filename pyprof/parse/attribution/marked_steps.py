@@ -355,8 +355,8 @@ def _alone(process: Ints, begin: Ints, end: Ints) -> Bools:
 
 
 def _place(code: Ints, owners: Ints, pieces: tuple[Ints, ...], who: Integers, when: Ints) -> None:
-    """Give each launch without an owner that of the last piece that began before it on the same thread (or in the same
-    process), if that is not over. pieces: thread (or process), begin and end of each."""
+    """Give each launch without an owner the owner of the piece that is open at that time on its thread (or in its process),
+    the last one to begin. pieces: thread (or process), begin and end of each."""
     of, begin, end = pieces
     for one in np.unique(of[of >= 0]).tolist():
         mine = np.flatnonzero(of == one)

@@ -1,8 +1,8 @@
 """Trace -> every execution of an op or annotation, nested ones too, as torch.profiler counts them: own time and total time.
 
 These are the rows that `key_averages` adds up, not the op instances of Records: `aten::linear` and the `aten::addmm` inside it
-are two. CPU time is that of the range, device time that of the activities launched inside it; memory is the difference of what
-was allocated and freed inside, if the capture has it. Modules and Python frames are not executions (torch's table has rows for
+are two. CPU time is the range's duration, device time the sum of the activities launched inside it; memory is allocations
+minus frees inside it, if the capture has them. Modules and Python frames are not executions (torch's table has rows for
 them where stacks were recorded); their time belongs to the annotation around them. No formulas here.
 """
 
@@ -80,7 +80,7 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     totals = np.stack([self_device, of_host, of_device])
     for level, around_level in reversed(nested.levels):
         for total in totals:
-            np.add.at(total, around_level, total[level])  # what is in nothing adds to the last element, of position -1
+            np.add.at(total, around_level, total[level])  # executions without a parent add to the last element, position -1
     device, host_mem, device_mem = totals[:, shown]
     return Executions(
         trace.markers, names, around.label[shown], around.start[shown], cpu[shown], (cpu - inside)[shown],

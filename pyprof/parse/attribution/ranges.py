@@ -54,7 +54,7 @@ class LabelFacts(NamedTuple):
     factory: Bools  # makes a tensor of none
     compiled: Bools  # the backward graph of torch.compile
     name: Ints  # code of a dispatcher op's name, -1 none
-    bare_cast: Bools  # a cast of which only sizes were recorded
+    bare_cast: Bools  # a cast recorded with sizes only
     makes_casts: Bools  # a marker that knows what autocast cast for the op
     constant: Bools  # has no gradient: an op that makes a tensor of none, or of integers only
     asks_inside: Bools  # its formula wants to know the ops inside it
@@ -206,7 +206,7 @@ def _joined(parts: list[Array]) -> Array:
 
 
 def leaked(trace: Trace) -> Bools:
-    """Which ranges were never closed: without an end, or with that of the session."""
+    """Mask of ranges that were never closed: without an end, or ending with the session."""
     ranges = trace.ranges
     end, open_ = ranges["end_ns"], ranges["open"]
     if trace.session_end_ns >= 0:

@@ -138,8 +138,8 @@ class Fits:
         return bool(np.isin(mine, family.graphs[0].codes).mean() >= LEAST_FIT)
 
     def of_pass(self, bit: int, sequences: tuple[int, ...], *, stepped: bool) -> tuple[int, list[tuple[int, Ints]]]:
-        """Number of activities of a sequence of replays that a family explains, and for each replay (graph, call of each
-        activity), -1 none. stepped: the replays are all those of a step."""
+        """How many activities of a sequence of replays a family explains, and for each replay its graph and the call of each
+        activity, -1 none. stepped: the sequence is a whole step."""
         key = bit, sequences, stepped
         if key not in self._passes:
             family = self.families[bit]

@@ -141,7 +141,7 @@ class Stacks:
         for index in np.flatnonzero(shown).tolist():
             events.setdefault(int(begin[index]), []).append(index)
             events.setdefault(int(end[index]), []).append(~index)
-        opened: list[int] = []  # what is open, ascending: order of begin
+        opened: list[int] = []  # open ranges, ascending: in order of begin
         leaks: list[int] = []
         leaked = cut = 0
         result = np.zeros(len(times), np.int64)
@@ -233,7 +233,7 @@ class _Chains:
 
 
 def sequence_numbers(nested: Nested, at: Positions, seq: Ints) -> tuple[Ints, Ints]:
-    """The numbers of each stack, outermost first: (offsets, numbers); of a long stack those of both ends."""
+    """Sequence numbers of each stack, outermost first, as (offsets, numbers); of a long stack only both ends."""
     # For each range the last one around it that still counts among the outermost; -1: it does itself.
     outer = np.full(len(nested.row) + 1 if len(nested.levels) > _ENDS else 0, -1, np.int32)
     for depth, (level_at, above) in enumerate(nested.levels[_ENDS:], _ENDS):

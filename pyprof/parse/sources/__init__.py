@@ -1,1 +1,1 @@
-"""Files of profilers -> Trace: one module per format, which `pyprof.loading.load` lists."""
+"""Files of profilers -> Trace: one module per format; `pyprof.loading.formats` lists them."""

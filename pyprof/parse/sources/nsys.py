@@ -308,7 +308,7 @@ class _RangeRows:
     def table(self) -> Table:
         columns: dict[str, Array] = dict(zip(self.columns, map(Growing.whole, self.columns.values()), strict=True))
         columns["open"] = columns["end_ns"] == -1
-        codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last is that of number -1
+        codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last entry is for number -1
         for key, number in self.domains.items():
             codes[number] = self.trace.strings.code(self.domain_names.get(key, "(domain without a name)"))
         codes = codes.astype(np.int16 if codes.max() < 1 << 15 else np.int32)

@@ -1,7 +1,7 @@
 """nvprof's SQLite (`nvprof -o net.sql`, also .nvvp and .nvprof) -> Trace.
 
-Kernel names are stored mangled, API calls as callback numbers. A range is two rows: that of its begin names it and, in a C
-union, its thread; that of its end has the same id. One file is one process. nvprof knows GPUs up to compute capability 7.x and
+Kernel names are stored mangled, API calls as callback numbers. A range is two rows with one id: the begin has the name and,
+in a C union, the thread. One file is one process. nvprof knows GPUs up to compute capability 7.x and
 was dropped from CUDA 13, so this reader stays small.
 """
 
@@ -134,7 +134,7 @@ class _NvprofReader:
     def _threads(self) -> Table:
         tids = np.fromiter(self.thread_of, np.int64, len(self.thread_of))
         threads = make_table("threads", {"process": np.zeros(len(tids)), "tid": tids})
-        # Ids are those of pthread_self: the main thread is known from the first range alone.
+        # Thread ids come from pthread_self, so the main thread can be told only by the first range.
         thread, start = self.trace.ranges["thread"], self.trace.ranges["start_ns"]
         seen = thread >= 0
         if seen.any():

@@ -94,7 +94,7 @@ class Database:
         self._schemas: dict[str, Schema] = {}
         self.tables: dict[str, tuple[int, str]] = {}  # of tables and views the root page and the SQL that made them
         try:
-            # A read transaction: nobody writes between what SQLite says and what is read from the pages.
+            # A read transaction: nobody writes between SQLite's answers and our reading of the pages.
             self.rows("BEGIN")
             for table, root, sql in self.rows("SELECT name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')"):
                 self.tables[str(table)] = (root if isinstance(root, int) else 0, str(sql))

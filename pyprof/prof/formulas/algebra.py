@@ -20,7 +20,7 @@ DEFAULT_FLOAT = "float32"
 
 
 def need(value: object, name: str) -> Any:
-    """The value; raises Missing where it was not recorded."""
+    """The value; raises Missing if it was not recorded."""
     if value is UNKNOWN:
         raise Missing(f"{name} not recorded")
     return value
@@ -32,7 +32,7 @@ def opt(value: object) -> TensorSpec | None:
 
 
 def wants(value: object) -> TypeGuard[TensorSpec]:
-    """Whether an input may have wanted a gradient: a floating tensor of which the opposite is not known."""
+    """Whether an input may need a gradient: a floating tensor that is not known to need none."""
     if not isinstance(value, TensorSpec) or value.grad is False:
         return False
     found = lookup(value.dtype)
@@ -40,7 +40,7 @@ def wants(value: object) -> TypeGuard[TensorSpec]:
 
 
 def dtype_of(value: object) -> str | None:
-    """torch's name of a dtype argument; None where it was left out."""
+    """torch's name of a dtype argument; None if it was left out."""
     return value.dtype if isinstance(value, DTypeArg) else None
 
 
@@ -50,7 +50,7 @@ _CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "flo
 
 
 def dtype_from(value: object) -> str | None:
-    """The dtype that an argument names, itself or by its code; None where it does not."""
+    """The dtype that an argument names, by name or by code; None if it names none."""
     if isinstance(value, (DTypeArg, TensorSpec)):
         return value.dtype
     if isinstance(value, int) and not isinstance(value, bool):
@@ -59,7 +59,7 @@ def dtype_from(value: object) -> str | None:
 
 
 def pair(value: object, rank: int, name: str) -> tuple[int, ...]:
-    """An int or a list of 1 or `rank` ints as `rank` ints. Raises Missing where it was not recorded."""
+    """An int or a list of 1 or `rank` ints as `rank` ints. Raises Missing if it was not recorded."""
     given = need(value, name)
     items = [given] if isinstance(given, int) else list(given)
     if any(not isinstance(v, int) for v in items) or len(items) not in (1, rank):
@@ -82,7 +82,7 @@ def dims(value: object, rank: int) -> tuple[int, ...]:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that these broadcast to. Raises Missing where they do not."""
+    """The shape that these broadcast to. Raises Missing if they do not."""
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
     out = []
@@ -133,7 +133,7 @@ def _stored_bytes(tensor: TensorSpec) -> int | None:
 
 
 def nbytes(*items: object) -> int | None:
-    """Stored bytes of all tensors among the items, lists included; scalars hold none. None where a dtype is unknown."""
+    """Stored bytes of all tensors among the items, lists included; scalars hold none. None if a dtype is unknown."""
     total = 0
     for item in items:
         if isinstance(item, TensorSpec):
@@ -200,7 +200,7 @@ def _promote_alike(low: DType, high: DType) -> DType | None:
 
 
 def _combine(higher: DType | None, lower: DType | None) -> DType | None:
-    """The dtype of operands of which the first category outranks the second (tensors > 0-dim tensors > numbers)."""
+    """Promoted dtype of operands; a category outranks those after it (tensors > 0-dim tensors > numbers)."""
     if higher is None or lower is None:
         return lower if higher is None else higher
     if higher.kind == "complex":
@@ -213,7 +213,7 @@ def _combine(higher: DType | None, lower: DType | None) -> DType | None:
 
 
 def promote(*operands: object, to_float: bool = False) -> str | None:
-    """The dtype of an arithmetic result, as torch.result_type has it; None where it is unknown.
+    """The dtype of an arithmetic result, as torch.result_type has it; None if it is unknown.
 
     operands: TensorSpec, numbers, None or UNKNOWN. Assumes the default dtype float32. to_float: integers become floats, as in
     division and functions such as exp.

@@ -42,7 +42,7 @@ def mask_pairs(queries: int, keys: int, mask: str = "full", left: int = -1, righ
 
 
 class Heads:
-    """Sizes of one attention problem; extra: what is read besides queries, keys and values."""
+    """Sizes of one attention problem; extra: tensors read besides queries, keys and values."""
 
     def __init__(self, q: TensorSpec, k: TensorSpec, v: TensorSpec, pairs: int, sizes: tuple[int, int, int]) -> None:
         self.q, self.k, self.v, self.pairs = q, k, v, pairs
@@ -140,7 +140,7 @@ _Two = tuple[object, object]
 def _lengths(t: TensorSpec, cu_seqlens: object, longest: object) -> tuple[int, int]:
     """Number of sequences and the length of each, of a (B, S, H, D) or a packed (T, H, D) tensor.
 
-    Raises Missing where packed sequences differ in length: what they are is data.
+    Raises Missing if packed sequences differ in length: what they are is data.
     """
     offsets = opt(cu_seqlens)
     if offsets is None:

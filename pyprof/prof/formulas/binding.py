@@ -19,8 +19,8 @@ class Missing(Exception):
     """Raised by a formula that needs an argument which the capture did not record."""
 
 
-# What torch accepts in place of its own names (those of NumPy), and names of the same argument among the functions that one
-# formula serves; used where the formula has no parameter by the keyword's own name.
+# Other names of arguments: NumPy's, which torch accepts too, and names that differ among the functions of one formula. Used if
+# the formula has no parameter by the keyword's own name.
 _ALIASES = {
     "axis": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "x1": "input", "a": "input", "A": "input",
     "x2": "other", "mat_a": "input", "mat_b": "mat2", "output_tensor": "output", "input_tensor": "input",
@@ -68,7 +68,7 @@ def _table() -> dict[str, str]:
 
 
 def _recorded_order(name: str) -> str | None:
-    """The table's line of an op, under this name or that of the dispatcher's op behind it; None where it has none."""
+    """The table's line for an op or for the dispatcher op behind it; None if there is none."""
     table = _table()
     if name in table:
         return table[name]
@@ -117,7 +117,7 @@ def bind(how: Plan, call: OpCall) -> tuple[dict[str, object], tuple[object, ...]
     """The call's arguments by parameter, and those for *args; absent ones are left to the function's defaults.
 
     Arguments after the last of the order are dropped where they are no tensors (overloads differ in trailing options).
-    Raises Missing where the call does not fit.
+    Raises Missing if the call does not fit.
     """
     values, at = _by_position(how, call)
     extra = call.args[at:]
@@ -169,7 +169,7 @@ def _by_position(how: Plan, call: OpCall) -> tuple[dict[str, object], int]:
 
 
 def _parameter(how: Plan, key: str, values: Mapping[str, object]) -> str | None:
-    """The parameter that a keyword gives; None where the formula needs none. Raises Missing for an unknown one."""
+    """The parameter that a keyword sets; None if the formula does not use it. Raises Missing for an unknown keyword."""
     key = how.renamed.get(key, key)
     if key in how.takes:
         return key

@@ -20,7 +20,7 @@ def _rotated(heads: TensorSpec, head_size: int, rot_dim: int) -> TensorSpec:
 
 
 def _rotation(positions: TensorSpec, tensors: tuple[object, ...], head_size: object, *tables: TensorSpec) -> Cost:
-    """In place: what is rotated is read and written. tables: one of both, or the cosines' and the sines', half as wide each."""
+    """In place: rotated elements are read and written. tables: one for both cosines and sines, or two of half the width."""
     rot_dim = sum(table.shape[-1] for table in tables)
     size = need(head_size, "head_size")
     parts = [_rotated(t, size, rot_dim) for t in tensors if isinstance(t, TensorSpec)]
@@ -165,7 +165,7 @@ def fused_qk_norm_rope(
     qkv: TensorSpec, num_heads_q: object, num_heads_k: object, head_dim: object, q_weight: TensorSpec, k_weight: TensorSpec,
     cos_sin_cache: TensorSpec, position_ids: TensorSpec,
 ) -> Cost:  # fmt: skip
-    """Heads of queries and keys are normalised and rotated in place; those of values are left as they are."""
+    """Heads of queries and keys are normalised and rotated in place; heads of values are left alone."""
     heads = need(num_heads_q, "num_heads_q") + need(num_heads_k, "num_heads_k")
     part = spec((qkv.shape[0], heads * need(head_dim, "head_dim")), qkv.dtype)
     read = gathered(cos_sin_cache, (position_ids.numel, cos_sin_cache.shape[-1]))

@@ -22,7 +22,7 @@ def _flat(*values: object) -> Iterator[TensorSpec]:
 
 
 def _recorded(*values: object) -> list[TensorSpec]:
-    """All tensors among the values and the lists in them. Raises Missing where there are none."""
+    """All tensors among the values and the lists in them. Raises Missing if there are none."""
     found = list(_flat(*values))
     if not found:
         raise Missing("tensors not recorded")

@@ -27,7 +27,7 @@ class _Options(NamedTuple):
     output_padding: object = 0
 
     def output_sizes(self, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
-        """Spatial sizes of the output. Raises Missing where an option was not recorded."""
+        """Spatial sizes of the output. Raises Missing if an option was not recorded."""
         rank = len(sizes)
         steps, gaps = pair(self.stride, rank, "stride"), pair(self.dilation, rank, "dilation")
         if self.padding == "same":
@@ -112,7 +112,7 @@ class _Convolution(NamedTuple):
 
 
 def _convolution(x: TensorSpec, w: TensorSpec, options: _Options, groups: object = UNKNOWN, out: object = None) -> _Convolution:
-    """The problem of a call: its output is `out` or computed from the options. Raises Missing where the shapes do not fit."""
+    """The problem of a call: its output is `out` or computed from the options. Raises Missing if the shapes do not fit."""
     transposed, rank = bool(need(options.transposed, "transposed")), len(w.shape) - 2
     if rank not in (1, 2, 3):
         raise Missing(f"weight of {len(w.shape)} dimensions")
@@ -225,7 +225,7 @@ def convolution_backward(
     grad_output: TensorSpec, input: TensorSpec, weight: TensorSpec, stride: object = UNKNOWN, padding: object = UNKNOWN,
     dilation: object = UNKNOWN, transposed: object = UNKNOWN, output_mask: object = UNKNOWN,
 ) -> Cost:  # fmt: skip
-    # The sizes of the output are those of its gradient, so that nothing but the mask is needed besides the tensors.
+    # The output's sizes equal its gradient's, so only the mask is needed besides the tensors.
     mask = need(output_mask, "output_mask")
     if transposed is UNKNOWN:  # a plain weight's first size is the output's channels, a transposed one's the input's
         if input.shape[1] == grad_output.shape[1]:

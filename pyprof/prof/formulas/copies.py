@@ -79,7 +79,7 @@ def _target(input: TensorSpec, options: Iterable[object]) -> str | None:
 
 
 def _dispatched_target(input: TensorSpec, options: tuple[object, ...]) -> str | None:
-    """The dtype that the dispatcher's options give, the first of them or after a device; None where it was not recorded."""
+    """The dtype among the dispatcher's options, first or after the device; None if it was not recorded."""
     first = options[1:2] if options and isinstance(options[0], str) else options[:1]
     if not first or first[0] is None:
         return input.dtype

@@ -129,7 +129,7 @@ def gemv_4bit(a: TensorSpec, b: TensorSpec, shape: object, absmax: TensorSpec, c
 
 @op("tex_ts::te_gemm_ts", order="a a_scale a_fp8 a_type transa b b_scale b_fp8 b_type transb out ...", kind="matmul")
 def te_gemm(a: TensorSpec, b: TensorSpec, out: TensorSpec) -> Cost:
-    """Column-major as cuBLAS: the weight first; the result's rows are those of b."""
+    """Column-major like cuBLAS: the weight comes first; the result has the rows of b."""
     columns = out.shape[-1]
     rows, depth = out.numel // max(columns, 1), a.numel // max(columns, 1)
     return product_cost(rows, columns, depth, a, b, out, dtype=a.dtype)

@@ -47,7 +47,7 @@ def _sized_dtype(sizes: tuple[object, ...], more: Options, default: str | None) 
 
 
 def _chosen(dtype: object, default: str | None) -> str | None:
-    """The dtype of an argument, the default where it was left out, None where it was not recorded."""
+    """The dtype of an argument, the default where it was left out, None if it was not recorded."""
     return None if dtype is UNKNOWN else dtype_from(dtype) or default
 
 

@@ -26,9 +26,9 @@ _NO_SUMS = "the annotation of the engine's step has no sums over requests"
 
 
 def step_pairs(text: object, tokens: int, *, padded: bool = False) -> tuple[int, int]:
-    """Pairs of queries and keys under a causal mask, and keys, of the requests of an engine's step that have so many tokens.
+    """(query, key) pairs under a causal mask, and keys, of the requests in an engine's step of `tokens` tokens.
 
-    padded: a batch may be larger than its requests, as that of a graph is. Raises Missing where the annotation does not say it.
+    padded: the batch may be larger than its requests, as in CUDA graphs. Raises Missing if the annotation does not tell.
     """
     step = engine_steps.read(text) if isinstance(text, str) else None
     if step is None:
@@ -77,7 +77,7 @@ class _Sequences(NamedTuple):
 
 
 def _one_length(q: TensorSpec, k: TensorSpec, given: _Sequences, causal: bool) -> tuple[int, int, int] | None:
-    """Number of sequences, and how many queries and keys each has, where all are alike; None where they are not."""
+    """Number of sequences, and queries and keys of each, if all are of one length; else None."""
     offsets, tokens = opt(given.cu_q), product(q.shape[:-2])
     if offsets is None:
         if len(q.shape) < 4:
@@ -220,7 +220,7 @@ def xformers_cutlass(
 
 
 def _split(packed: TensorSpec) -> list[TensorSpec]:
-    """The parts of (B, S, parts, H, D)."""
+    """Split a packed tensor (B, S, parts, H, D) into its parts."""
     return [spec((*packed.shape[:-3], *packed.shape[-2:]), packed.dtype)] * packed.shape[-3]
 
 
@@ -250,7 +250,7 @@ def _dense(q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: object) -> Op
 @op("vllm::unified_attention_with_output", order="query key value output ...", kind="matmul", composed=True)
 @op("vllm::unified_attention", order="query key value ...", kind="matmul", composed=True)
 def unified_attention(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, engine_step: object = None) -> Cost:
-    """All requests of a step, of which keys and values in the cache are taken to have the type of those given here.
+    """All requests of a step; keys and values in the cache are assumed to have the dtype of the ones passed.
 
     Whether the layer has a window is not recorded: full attention is assumed.
     """
@@ -260,7 +260,7 @@ def unified_attention(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, 
 
 
 def _by_heads(t: TensorSpec, query: TensorSpec) -> TensorSpec:
-    """(tokens, heads, size). Raises Missing for (tokens, heads x size), of which neither is known."""
+    """The tensor as (tokens, heads, size). Raises Missing for (tokens, heads x size), which does not show the heads."""
     if len(t.shape) != 3:
         raise Missing("the number of heads is not recorded")
     return t

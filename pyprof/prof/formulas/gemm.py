@@ -138,7 +138,7 @@ def kron(input: TensorSpec, other: TensorSpec, out: object = None) -> Op:
 
 
 def _each_by_each(a: TensorSpec, b: TensorSpec, shape: tuple[int, ...], out: object) -> Op:
-    """Each gradient is the incoming one times the other operand, summed over what is not the operand's own."""
+    """Each gradient is the incoming one times the other operand, summed over dimensions that the operand lacks."""
     made = spec(shape, promote(a, b))
     yield vector(made.numel, a, b, result(out, shape, made.dtype))
     yield from grad("input", a, 2 * made.numel, made, b)

@@ -37,7 +37,7 @@ def cat(tensors: list[TensorSpec], out: object = None) -> Op:
     """Backward: each gradient is a view of the incoming one."""
     if isinstance(tensors, (list, tuple)) and tensors:
         yield copy_cost(tensors, result(out, (sum(t.numel for t in tensors),), promote(*tensors)))
-    else:  # older traces leave lists of tensors out; what is written was read
+    else:  # older traces leave lists of tensors out; all that is written was also read
         yield copy_cost(out, out) if isinstance(out, TensorSpec) else Cost(0, 0, None)
 
 
@@ -143,7 +143,7 @@ def take(input: TensorSpec, index: TensorSpec, out: object = None) -> Op:
 def _written(input: TensorSpec, source: object, index: TensorSpec, accumulates: bool, in_place: bool, rows: TensorSpec) -> Cost:
     """rows: the elements of the input that are written."""
     flops = rows.numel if accumulates else 0
-    if not in_place:  # a copy of the whole, of which the chosen elements are changed
+    if not in_place:  # a copy of the whole with the chosen elements changed
         return vector(flops, input, gradient(input), opt(source), index)
     return vector(flops, opt(source), index, rows, rows if accumulates else None)
 
@@ -199,14 +199,14 @@ def put(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: ob
 
 
 def _is_data(indices: object) -> bool:
-    """Whether what is selected is not known: a mask, or indices that were not recorded."""
+    """Whether the number of selected elements is unknown: a mask, or indices that were not recorded."""
     entries = indices if isinstance(indices, (list, tuple)) else [indices]
     masks = (isinstance(i, TensorSpec) and i.dtype in ("bool", "uint8") for i in entries)
     return not entries or any(i is UNKNOWN for i in entries) or any(masks)
 
 
 def selected(input: TensorSpec, indices: object) -> tuple[tuple[int, ...], list[TensorSpec]]:
-    """Shape of what a list of index tensors (None for a whole dimension) selects, and those tensors."""
+    """Shape of the selection by a list of index tensors (None for a whole dimension), and those tensors."""
     if indices is UNKNOWN or indices is None:
         raise Missing("indices not recorded")
     entries = list(indices) if isinstance(indices, (list, tuple)) else [indices]
@@ -242,7 +242,7 @@ def index(input: TensorSpec, indices: list[TensorSpec] | list[object], out: obje
 def index_put(
     input: TensorSpec, indices: list[TensorSpec], values: object = None, accumulate: object = False, out: object = None
 ) -> Op:
-    # A copy of the whole, of which the chosen elements are changed, unless that is the input itself.
+    # A copy of the whole with the chosen elements changed, unless the op changes the input itself.
     yield _index_put(input, indices, values, accumulate, out is input)
     yield from _index_put_backward(input, indices, values, accumulate)
 
@@ -258,8 +258,8 @@ def _index_put(input: TensorSpec, indices: object, values: object, accumulate: o
 
 
 def _index_put_backward(input: TensorSpec, indices: object, values: object, accumulate: object) -> Iterator[Piece]:
-    """The input's gradient is the incoming one, with zeros where it was overwritten; that of the values is gathered, and summed
-    where they were broadcast."""
+    """The input's gradient is the incoming one with zeros where it was overwritten; the values' gradient is gathered, and
+    summed if they were broadcast."""
     shape, tensors = selected(input, indices)
     rows = spec(shape, input.dtype)
     if wants(input) and accumulate is not True:
@@ -269,7 +269,7 @@ def _index_put_backward(input: TensorSpec, indices: object, values: object, accu
 
 
 def _basic(input: TensorSpec, key: object) -> tuple[int, ...] | None:
-    """The shape of a view that ints, slices, None and Ellipsis make; None where a tensor or a list of ints indexes."""
+    """The shape of a view that ints, slices, None and Ellipsis make; None if a tensor or a list of ints indexes."""
     items = list(key) if isinstance(key, tuple) else [key]
     if any(isinstance(i, (TensorSpec, list)) for i in items):
         return None

@@ -30,7 +30,7 @@ def generated(*args: object, op_name: str = "", **facts: object) -> Cost:
         flop = float(str(facts.get("kernel_flop")))
     except ValueError:
         flop = math.nan
-    counted = math.isfinite(flop) and flop > 0  # it writes 0 for what it does not count
+    counted = math.isfinite(flop) and flop > 0  # it writes 0 for kernels that it does not count
     moved = nbytes(*buffers) if buffers and not _looks_up(buffers) else None
     if re.fullmatch(_ONLY_MOVES, op_name):
         return Cost(0, 0, moved)
@@ -38,7 +38,7 @@ def generated(*args: object, op_name: str = "", **facts: object) -> Cost:
 
 
 def _looks_up(buffers: list[TensorSpec]) -> bool:
-    """Whether a buffer is likely a table of which only the rows are read that integers in another one name."""
+    """Whether a buffer is likely a look-up table: only rows indexed by an integer buffer are read."""
     indices = [buffer.numel for buffer in buffers if buffer.dtype in ("int32", "int64")]
     tables = [buffer.shape[0] for buffer in buffers if len(buffer.shape) > 1]
     return bool(indices and tables) and max(tables) > _TABLE * max(indices)

@@ -96,7 +96,7 @@ def cross(input: TensorSpec, other: TensorSpec) -> Op:
 def _solution(matrix: TensorSpec, right: TensorSpec) -> TensorSpec:
     """The solution's sizes, (..., n, columns), from whichever side the unknowns stand.
 
-    The right side is one column where its shape is that of the matrices without a dimension, as torch.linalg.solve has it.
+    As in torch.linalg.solve, the right side is a single column if its shape is the matrices' without the last dimension.
     """
     n = square(matrix)[1]
     is_vector = len(right.shape) == 1 or right.shape == matrix.shape[:-1]

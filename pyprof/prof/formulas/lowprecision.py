@@ -123,7 +123,7 @@ def dyn_quant_pack(weights: TensorSpec, scales_zeros: TensorSpec, bias: object =
 
 
 def _half_sparse(sizes: tuple[int, int, int], dense: TensorSpec, out_dtype: object, *stored: object) -> Cost:
-    """A product of which one operand is stored as `stored`: only its half is multiplied, K being the depth of the dense one."""
+    """A product with one operand stored as `stored`: only that half is multiplied; K is the depth of the dense operand."""
     m, n, k = sizes
     written = spec((m, n), dtype_of(out_dtype) or dense.dtype)
     return replace(product_cost(m, n, k, dense, stored, written, dtype=dense.dtype), matmul_flops=m * n * k)

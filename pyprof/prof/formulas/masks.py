@@ -32,7 +32,7 @@ def masked_select(input: TensorSpec, mask: TensorSpec, out: object = None) -> Op
 def masked_scatter(input: TensorSpec, mask: TensorSpec, source: TensorSpec) -> Op:
     # As many elements of the source as the mask has ones; at the most all of them are read.
     yield copy_cost(input, mask, source, spec(broadcast(input.shape, mask.shape), input.dtype))
-    # The input's is the incoming one with zeros where the mask is; the source's what it selects there, at the most all of it.
+    # The input's gradient is the incoming one with zeros under the mask; the source's the values there, at most all of them.
     yield from grad("input", input, input.numel, gradient(input), mask)
     yield from grad("source", source, 0, mask, gradient(source))
 

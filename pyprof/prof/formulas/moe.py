@@ -1,8 +1,8 @@
 """Mixtures of experts: products of each token with the matrices of the experts that were chosen for it.
 
-T tokens of which each takes k of E experts are T·k rows: 2·T·k·K·N operations a matrix of K x N an expert, whoever gets how
-many rows. The weights that are read are those of the experts chosen, which is data: at the most min(E, T·k) of them, and with
-tokens enough all; bytes count those, and say so (`inferred`). Activations between two products that one op makes are not
+T tokens that each take k of E experts make T·k rows: 2·T·k·K·N operations for experts' matrices of K x N, however the rows
+are distributed. Which experts are chosen is data, so the weights read are taken to be min(E, T·k) experts' (all, given enough
+tokens), and the bytes are marked `inferred`. Activations between two products that one op makes are not
 counted, nor what stays in its own memory. Costs are known only where E and k are recorded, if in an op within (`inside`): an
 engine's op for a whole layer has its weights in no argument, but the views of them inside it were recorded; scales were not.
 Signatures: as for `streamed`; vLLM's Python ops (vllm/model_executor/layers/fused_moe).
@@ -34,9 +34,9 @@ class _Matrices(NamedTuple):
 
 
 def _matrices(weight: TensorSpec, depth: int, packed: int = 1) -> _Matrices:
-    """Expert weights (E, ., .), one side of which has `depth` values; values are packed along the contiguous side.
+    """Expert weights (E, ., .) with `depth` values along one side; values are packed along the contiguous side.
 
-    packed: values per element when the other side is the one of that depth.
+    packed: values per element if the other side is the depth.
     """
     if len(weight.shape) != 3:
         raise Missing("weights of experts not recorded")
@@ -89,7 +89,7 @@ def _both(
 
 
 def _fitting(w1: TensorSpec, w2: TensorSpec, size: int) -> list[_Matrices] | None:
-    """The matrices of both products of hidden states of a size; None where they do not fit those and each other."""
+    """The expert matrices of both products, for hidden states of a size; None if sizes do not fit together."""
     try:
         up = _matrices(w1, size)
         down = _matrices(w2, size, up.packed)
@@ -233,7 +233,7 @@ def _top_k(inside: list[list[object]]) -> int:
 
 
 def _expert_weights(inside: list[list[object]], experts: int, size: int) -> tuple[TensorSpec, TensorSpec]:
-    """The two tensors of (E, ., .) that fit hidden states of a size and each other. Raises Missing where not exactly two do."""
+    """The two tensors of (E, ., .) that fit hidden states of a size and each other. Raises Missing if not exactly two do."""
     tensors = {arg for _, *args in inside for arg in args if isinstance(arg, TensorSpec) and len(arg.shape) == 3}
     found = {t.shape: t for t in tensors if t.shape[0] == experts and t.itemsize is not None}.values()
     fits = [(w1, w2) for w1 in found for w2 in found if w1 is not w2 and _fitting(w1, w2, size)]

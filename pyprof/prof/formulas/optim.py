@@ -22,7 +22,7 @@ def _count(tensors: list[TensorSpec]) -> int:
 
 
 def _lists(args: tuple[object, ...], minimum: int) -> list[list[TensorSpec]]:
-    """The lists of tensors among the arguments. Raises Missing where they were flattened into one."""
+    """The lists of tensors among the arguments. Raises Missing if they were flattened into one."""
     found = [tensors for tensors in map(_tensors, args) if tensors]
     if len(found) < minimum:
         flat = any(isinstance(a, TensorSpec) for a in args)
@@ -108,7 +108,7 @@ def _decays(value: object) -> bool:
 
 
 def _apart(*lists: object) -> list[list[TensorSpec]]:
-    """Lists of tensors that a step needs. Raises Missing where one was not recorded as a list of its own."""
+    """Lists of tensors that a step needs. Raises Missing if one was not recorded as a list of its own."""
     found = [_tensors(one) for one in lists]
     if not all(found[1:]):
         raise Missing("lists of tensors were not kept apart")

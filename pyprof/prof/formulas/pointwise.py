@@ -35,8 +35,8 @@ def given_dtype(value: object) -> str | None:
 def _result_dtype(rule: str, *operands: object) -> str | None:
     """The dtype of a result.
 
-    bool; same: the operand's; real: the operand's, or that of its parts where it is complex; promote: torch.result_type;
-    float: that, with float32 for integers; double: that with 64 bits a number.
+    bool; same: the operand's; real: the operand's, or of its real part if it is complex; promote: torch.result_type;
+    float: as promote, with float32 for integers; double: as promote, but 64 bits a number.
     """
     if rule == "bool":
         return "bool"
@@ -141,7 +141,7 @@ def _binary(
 ) -> None:  # fmt: skip
     """Declare ops of two operands.
 
-    back: operations of the gradients of the first and of the second operand, None where an operand has none; with 0 operations
+    back: operations of the gradients of the first and of the second operand, None if an operand has none; with 0 operations
     the gradient is passed on, and only a broadcast operand costs a sum. reads: what each gradient reads besides the incoming
     one: i the first operand, o the second, r the result. has_alpha: whether the op has a factor of the second operand.
     second: what the op calls that operand.

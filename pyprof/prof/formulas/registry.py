@@ -41,7 +41,7 @@ class Cost:
 
     @property
     def flops(self) -> int | None:
-        """Matrix and vector operations together, None where either is unknown."""
+        """Matrix and vector operations together, None if either is unknown."""
         if self.matmul_flops is None or self.vector_flops is None:
             return None
         return self.matmul_flops + self.vector_flops
@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
 
 Op = Iterator[Cost | Piece | Missing]
-"""What a formula with a backward yields: one Cost, or Missing where only the backward is known; the pieces in launch order."""
+"""A formula with a backward yields one Cost (or Missing, if only the backward is known), then its pieces in launch order."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -203,7 +203,7 @@ def matmul_class(name: str) -> bool:
 
 
 def asks(name: str) -> frozenset[str]:
-    """The keyword-only parameters of an op's formula: what it wants to know that is none of the op's arguments."""
+    """The keyword-only parameters of an op's formula: facts that it needs beside the op's arguments."""
     declared = _find(name)
     if declared is None:
         return frozenset()
@@ -241,7 +241,7 @@ def moves(call: OpCall) -> bool:
 
 
 def forward(made: object) -> Cost:
-    """The forward's cost of what a formula returned: for formulas that are made of others."""
+    """The forward cost in a formula's result, for formulas that call other formulas."""
     cost = next(made, None) if isinstance(made, Iterator) else made
     if isinstance(cost, Missing):
         raise cost
@@ -264,8 +264,8 @@ def evaluate(call: OpCall) -> Result:
 
 
 def least_bytes(call: OpCall) -> int | None:
-    """A lower bound of the bytes of an op outside torch of which no more is known: the tensors that have as many rows as its
-    first one, each once. Weights, tables and caches, of which it may touch a part, are left out. None where there is none."""
+    """A lower bound of the bytes of an op outside torch that has no formula: each tensor with as many rows as the first one,
+    once. Weights, tables and caches are left out, since the op may touch only a part of them. None without such tensors."""
     if not call.dispatcher or call.module in _TORCH or not call.described:
         return None
     tensors = [t for arg in call.args for t in (arg if isinstance(arg, (list, tuple)) else [arg]) if isinstance(t, TensorSpec)]

@@ -36,7 +36,7 @@ def load_user_formulas(path: str) -> None:
 
 
 def any_loaded() -> bool:
-    """Whether there are formulas of the user's, which change what is an op."""
+    """Whether the user has loaded formulas, which change which calls are ops."""
     return bool(_LOADED)
 
 

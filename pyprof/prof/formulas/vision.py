@@ -16,7 +16,7 @@ _BILINEAR = 8
 
 
 def _samples(ratio: object) -> int:
-    """Samples of a bin. Raises Missing where their number follows from the size of each box."""
+    """Samples of a bin. Raises Missing if their number follows from the size of each box."""
     given = need(ratio, "sampling_ratio")
     if given <= 0:
         raise Missing("the samples of a bin follow from the sizes of the boxes, which are data")

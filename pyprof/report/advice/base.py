@@ -24,7 +24,7 @@ from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview
 
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
-_SEVERAL = 3  # steps that show what is usual
+_SEVERAL = 3  # steps needed to tell what is usual
 LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line
 
 
@@ -49,8 +49,11 @@ class Place(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """kind: name of the module; saves_ns: the most wall time that would go, None for advice about the capture itself; time_ns:
-    of what it is about; evidence: one sentence with numbers; do: the line to write; places: where."""
+    """One piece of advice.
+
+    kind: name of the module; saves_ns: the most wall time that it can save, None for advice about the capture itself; time_ns:
+    time of the kernels or gaps concerned; evidence: one sentence with numbers; do: the line to write; places: where.
+    """
 
     kind: str
     saves_ns: int | None
@@ -61,7 +64,7 @@ class Advice(NamedTuple):
 
 
 class Budget:
-    """The busy time of a division that can still be saved, and its gaps that are no kind's yet.
+    """The busy time that can still be saved, and the gaps that no kind of advice has claimed yet.
 
     A record saves at most its exclusive time. A burst (the records between two gaps in which the device waited for the host)
     saves at most the time by which it outlasts its launches, which take as long without kernels.
@@ -171,8 +174,8 @@ def named(found: Sequence[Place]) -> str:
 
 
 class IdleTime(NamedTuple):
-    """time_ns: idle for a cause, mean over the devices; saves_ns: without what only the first step has; rows: of the
-    division's gaps, those with most of it first; own_ns: what each of these has of it."""
+    """Idle time of one cause. time_ns: mean over the devices; saves_ns: the same without what occurs only in the first
+    step; rows: the gaps concerned, largest share first; own_ns: time of this cause in each of them."""
 
     time_ns: int
     saves_ns: int

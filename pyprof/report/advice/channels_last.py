@@ -13,7 +13,7 @@ from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
-# cuDNN's and MIOpen's own; those of others, which any program may use, count inside of a convolution alone.
+# cuDNN's and MIOpen's own; other libraries' kernels, which any program may use, count only inside a convolution.
 _OWN = r"(?s)cudnn.*(?:nchwTo(?:Folded)?Nhwc|nhwcTo(?:Folded)?Nchw)|^batched_transpose_\d+x\d+_"
 _ANY = r"(?i)nchw_?(?:to|2)_?nhwc|nhwc_?(?:to|2)_?nchw"
 

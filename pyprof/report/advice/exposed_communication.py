@@ -1,8 +1,8 @@
 """Collectives that run while the device computes nothing -> hide them, or send less.
 
-They cost what they hold the device. How much of it is waiting for a late rank one file cannot tell, so the evidence says so,
-and what the fastest of equal collectives took. It keeps quiet in jobs of one rank and of what two ranks send each other: at the
-stages of a pipeline that is waiting.
+They cost the time in which nothing else runs. One file cannot tell how much of that is waiting for a late rank; the evidence
+says so, and how long the fastest of equal collectives took. Jobs of one rank are left out, and so are sends between two ranks:
+between stages of a pipeline these mostly wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DO = {
 
 
 class _Group(NamedTuple):
-    """Equal collectives: how often; how long exposed, mean over the devices; how long the shortest took."""
+    """Equal collectives: how many, their exposed time (mean over devices), and the duration of the shortest."""
 
     one: Collective
     number: int
@@ -75,7 +75,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 
 def _groups(collectives: list[Collective], which: Ints, time_ns: Ints, held_ns: Ints) -> list[_Group]:
-    """Distinct collectives, what is exposed longest first."""
+    """Distinct collectives, longest exposed time first."""
     count = len(collectives)
     least = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(least, which, time_ns)

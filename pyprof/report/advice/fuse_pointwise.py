@@ -1,8 +1,8 @@
 """Pointwise and norm kernels that run one after another on the same tensors -> fuse them.
 
-Each of them reads its tensors and writes one; fused into one kernel the run reads what comes from outside and writes what
-leaves it. What goes is the time of the reads and writes between them, in proportion to the time that each kernel took. It
-keeps quiet of products, of kernels that are fused already and of optimizers, and bounds itself by how far the host is ahead.
+Each kernel reads its tensors and writes one; a fused kernel reads and writes only at both ends of the run. It saves the time of
+the reads and writes in between, in proportion to each kernel's time, but not more than the host is ahead. Products, fused
+kernels and optimizers are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Floats, Integers, Ints
 from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.pointwise import WindowKernels, kernels_of
+from pyprof.report.advice.shared_pointwise import WindowKernels, kernels_of
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -123,7 +123,7 @@ def _of_a_list(name: Integers, stream: Integers) -> Bools:
 
 
 def _filled(elements: Ints, run: Ints) -> Ints:
-    """Sizes, where unknown that of the last known before in the same run, else of the first; -1 where none is."""
+    """Sizes with unknown ones filled from the last known one before in the same run, else from the first known; else -1."""
     places = np.arange(len(elements))
     for step in (1, -1):
         known, group = elements[::step] >= 0, run[::step]

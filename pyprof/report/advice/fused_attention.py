@@ -20,7 +20,7 @@ from pyprof.columns.types import Bools, Ints
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import Products
+from pyprof.report.advice.shared_products import Products
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -151,7 +151,7 @@ def _by_neighbours(overview: Overview, products: Products) -> _Found:
 
 
 def _in_order(overview: Overview, products: Ints) -> tuple[Ints, Bools]:
-    """Kernels of the window in order of their streams, and which of them are products."""
+    """The window's kernels stream by stream, and a mask of the matrix products."""
     records = overview.records
     talks = records["phase"] == PHASES.index("communication")
     rows = np.flatnonzero(overview.inside & (records["kind"] == ActivityKind.KERNEL) & ~talks)

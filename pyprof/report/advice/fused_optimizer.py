@@ -19,12 +19,12 @@ from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.pointwise import function
+from pyprof.report.advice.shared_pointwise import function
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _FUSED = r"(?i)fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam"
-_FEW = 8  # kernels of a device: a step with fewer is that of a small model
+_FEW = 8  # kernels of a device: fewer in a step mean a small model
 # Tensors that one pass reads and writes for each parameter: parameter, gradient, parameter again, and each state twice.
 _TENSORS = {"adam": 7, "lamb": 7, "adagrad": 5, "rmsprop": 5, "sgd": 5}
 _USUAL = 5

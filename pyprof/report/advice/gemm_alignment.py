@@ -18,7 +18,7 @@ from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import HALVES, Products
+from pyprof.report.advice.shared_products import HALVES, Products
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -103,7 +103,7 @@ def _on_results(overview: Overview, results: set[tuple[int, int]]) -> Ints:
 
 
 def _least_ns(overview: Overview, rows: Ints) -> Floats:
-    """The least time of the bytes of each record; NaN where the device is not known."""
+    """The least time of the bytes of each record; NaN if the device is not known."""
     frame = overview.frame
     dram = np.array([np.nan if gpu.dram_bytes_per_s is None else gpu.dram_bytes_per_s for gpu, _ in frame.gpus] + [np.nan])
     gpu = overview.records["gpu"][rows]
@@ -112,9 +112,9 @@ def _least_ns(overview: Overview, rows: Ints) -> Floats:
 
 
 def _sizes(call: OpCall) -> dict[str, int]:
-    """The sizes by which the rows of a product's matrices follow each other in memory; empty where that is not known.
+    """The leading dimensions of a product's matrices; empty if unknown.
 
-    The number of rows of a linear's input (tokens) is none of them.
+    The number of rows of a linear's input (tokens) is not one of them.
     """
     problem = formulas.evaluate(call).cost.mnk
     if problem is None or "conv" in call.op or min(problem) < _SMALLEST:

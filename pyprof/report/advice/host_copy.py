@@ -1,7 +1,7 @@
 """Weights, states or activations that travel between host and device in each step -> keep them there, or copy them ahead.
 
-Copies of a size that counts while nothing else runs on the device: to the host, or to it again and again between the kernels of
-a step. Inputs come in one burst for a batch: of them nothing is said unless they take long, sooner from pageable memory.
+Large copies while nothing else runs on the device: to the host, or to the device again and again between the kernels of a step.
+Inputs, which come in one burst per batch, are reported only if they take long (sooner from pageable memory).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyprof.tables.units import human
 _TO_DEVICE, _TO_HOST = 1, 2
 _LEAST_BYTES = 1 << 20
 _BURSTS = 8  # of copies in a step, without a kernel launched between: micro-batches of inputs at most; layers are more
-_KERNELS = 64  # for each burst of copies: those of a layer or two; of inputs all of the model's
+_KERNELS = 64  # per burst of copies: the kernels of a layer or two; between inputs lie all of the model's
 _LONG = 0.01  # of the wall time: inputs from pageable memory that hold the device so long are worth a line
 _UNMARKED = 0.1  # of the wall time: with steps unmarked, less may be inputs of many steps
 _EXPOSED = 0.3  # of the wall time: inputs from wherever that hold the device so long are what the program waits for
@@ -78,7 +78,7 @@ def _advice(overview: Overview, budget: Budget, rows: Ints, what: str, do: str) 
 
 
 def _scattered(overview: Overview, rows: Ints) -> Bools:
-    """Which copies to the device are of steps in which these alternate with kernels more often than inputs do."""
+    """Mask of copies to the device in steps where copies and kernels alternate more often than inputs would make them."""
     records = overview.records
     launched = np.flatnonzero(overview.inside & (records["launch_ns"] >= 0) & (records["kind"] != ActivityKind.MEMSET))
     launched = launched[np.lexsort((records["launch_ns"][launched], records["tid"][launched], records["pid"][launched]))]

@@ -14,7 +14,7 @@ from pyprof.columns.distinct import among, distinct_values
 from pyprof.columns.types import Floats, Ints
 from pyprof.model.records import PHASES
 from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import HALVES, Products, SomeProducts
+from pyprof.report.advice.shared_products import HALVES, Products, SomeProducts
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -77,7 +77,7 @@ def _time_ns(products: Products, some: SomeProducts, left: Ints, single: Floats,
     single: the peak in fp32."""
     vectors = among(products.of_kernel("family"), _THIN)
     full = np.where(products.math == "tf32x3", products.peak("tf32") / 3, single)
-    moved = full / products.dram * _FULL_BYTES * share / products.reuse  # the time of its bytes over that of its FLOPs now
+    moved = full / products.dram * _FULL_BYTES * share / products.reuse  # time of its bytes over time of its FLOPs now
     ratio = np.where(vectors, share, np.maximum(full / peak, np.nan_to_num(np.minimum(moved, share))))
     return np.where(some.shaped, some.least_ns(peak, share), left * np.minimum(ratio, 1)[some.code])
 

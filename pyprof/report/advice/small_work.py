@@ -1,8 +1,8 @@
 """Kernels too small to fill the device, many of them equal, that the device does not wait for -> batch them.
 
-A kernel of blocks for less than half of the multiprocessors leaves the others without work; many of them that do the same to
-tensors of the same size can be one. What goes is the share of the device that was empty, but no kernel ends in less than the
-shortest time. It keeps quiet of CUDA graphs, of compiled programs, and where launching bounds the program.
+A kernel with blocks for less than half of the multiprocessors leaves the others without work; many equal ones can be batched
+into one. That saves the idle share of the device, down to the shortest time of any kernel. CUDA graphs, compiled programs and
+programs bound by launches are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
-_LEAST = 0.01  # of the wall time: what is saved at most is seldom all of it
+_LEAST = 0.01  # of the wall time: the most that can be saved is seldom reached
 _FILLED = 0.5  # of the multiprocessors: a kernel with blocks for more is not small
 _ALIKE = 16  # kernels of one layer that do the same in a step: fewer are no batch
 _DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach_mul_), or a larger batch"

@@ -1,7 +1,7 @@
 """One rank of several in a capture that the others wait for in collectives -> what it does meanwhile.
 
-What the others' collectives hold of their devices while they wait for it. It needs the ranks of a job in one file; those in
-files of their own are compared by `pyprof ranks` and in the summary of a folder.
+It costs the time that the others' collectives spend waiting for it. The ranks must be in one file; ranks in files of their own
+are compared by `pyprof ranks` and in the summary of a folder.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pyprof.report.time.overview import Overview
 from pyprof.report.time.waits import Waits
 
 _LEAST = 0.03  # of the wall time
-_LEAST_SERVING = 0.1  # of that of an engine, whose scheduler waits for tokens on purpose
+_LEAST_SERVING = 0.1  # of an engine's wall time: its scheduler waits for tokens on purpose
 _SIZED = {  # ops whose result has as many elements as the data say, for which the host waits
     "nonzero", "argwhere", "masked_select", "unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
     "bincount", "index", "index_put_", "__getitem__", "__setitem__",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _COLUMNS = 110  # characters of a line above and below the drawing
-_LINE = 17  # pixels of such a line
+_LINE = 17  # pixels of one such line
 _SOFT = "#7a838c"  # of lines and texts on a light and on a dark ground
 
 

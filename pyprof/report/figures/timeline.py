@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _LANE, _ENTRY = 38, 29  # pixels of a lane with its margin, and of a legend entry
-_FULL = 0.8  # height within a lane of what is busy all the time
+_FULL = 0.8  # height within a lane of a column that is busy all the time
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _LINES = "#4b545c"
 

@@ -17,7 +17,7 @@ from pyprof.report.ranks.timeline import APART, LATE, NOT_RECORDED
 
 _WORTH = 0.1  # of what the most costly rank costs
 _ENTERED = 8  # ranks whose entry to a collective is shown
-_LEAST_OF_WALL = 0.01  # what is saved at least, else it is noise
+_LEAST_OF_WALL = 0.01  # savings below this are noise
 _FAR_MORE = 10
 _MORE_THAN_OTHERS = 3  # times what the other ranks cost on average, else none is the straggler
 
@@ -34,7 +34,7 @@ class Straggler(NamedTuple):
     earliest) of all that took part, in order.
 
     cause: "compute", "host", "begin" (it began its recording or its first step later; of records without their capture, its
-    first launch came later) or "communication" (with ranks that are not recorded, or from one rank to another), None where
+    first launch came later) or "communication" (with ranks that are not recorded, or from one rank to another), None if
     nothing recorded explains a tenth of the delay; meanwhile: the same in words; share: of the delay that it explains; layer,
     op, src: where, None unknown.
     """
@@ -62,9 +62,8 @@ class Straggler(NamedTuple):
 
 
 def straggler(survey: Survey) -> Straggler | None:
-    """The rank to look at first, None where none is late by more than noise, or nothing could be compared: it would save under
-    1 % of the job's time or under three times what the other ranks would on average, or it is late neither in most steps nor
-    once by far more than any rank else."""
+    """The rank to look at first. None if nothing could be compared or no rank is late beyond noise: it must save at least 1 %
+    of the job's time and three times the other ranks' average, and be late in most steps or once by far more than any other."""
     saves = survey.saves
     if len(survey.ranks) < 2 or not saves.any():
         return None
@@ -77,8 +76,8 @@ def straggler(survey: Survey) -> Straggler | None:
 
 
 def _stands_out(survey: Survey, row: int) -> bool:
-    """Whether its largest delay is ten times what is usual at the other calls, or its delays together ten times what the
-    others came apart there."""
+    """Whether its largest delay is ten times the median at the other calls, or its delays together ten times the spread of
+    the other ranks there."""
     found, delays = survey.arrivals, survey.delays
     mine = (delays > 0) & (survey.rank_of[found.slowest] == row)
     most = int(np.where(mine, delays, 0).argmax())
@@ -92,7 +91,7 @@ def _always_late(survey: Survey, row: int) -> bool:
     since a delay is carried along within one; with fewer than three steps, a call."""
     found, step = survey.arrivals, survey.meetings.step_of()
     sample = step if len(np.unique(step)) > 2 else np.arange(len(step))
-    sums = np.zeros((3, len(survey.ranks)))  # number of samples, their sum and that of their squares
+    sums = np.zeros((3, len(survey.ranks)))  # number of samples, sum, and sum of squares
     for number, unit in enumerate(survey.meetings.units):
         inside = np.flatnonzero(unit.meeting >= 0)
         inside = inside[found.ranks[unit.meeting[inside]] > 1]

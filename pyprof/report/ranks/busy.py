@@ -1,7 +1,7 @@
 """Intervals of one rank's GPU -> how long it computed, communicated, copied and idled, step by step.
 
-A step lasts from its first activity to that of the next step, the last step to its own end. Times are of unions: what runs at
-the same time counts once. Knows no ops.
+A step lasts from its first activity to the next step's first, the last step to its own end. Times are unions: overlapping
+activities count once. Knows no ops.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ import numpy as np
 from pyprof.columns.types import Floats, Ints
 from pyprof.report.ranks.meetings import Attended
 
-_SAMPLES = 255  # collectives of a process group: their median is as good as that of all
+_SAMPLES = 255  # collectives of a process group: enough for a good median
 _ROUNDS = 5000
 
 
 class Clocks(NamedTuple):
-    """offset: ns that each unit's clock is ahead; spread: the median difference of its ends that is left then, NaN where it met
+    """offset: ns that each unit's clock is ahead; spread: the median difference of its ends that is left then, NaN if it met
     no other unit; component: the same number for units that collectives connect."""
 
     offset: Ints

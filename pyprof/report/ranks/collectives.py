@@ -64,7 +64,7 @@ class Collective(NamedTuple):
 
 
 def bus_factor(kind: str, ranks: int | None) -> float | None:
-    """Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md); None where it is not defined or ranks unknown."""
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md); None if it is not defined or ranks unknown."""
     if kind in ("broadcast", "reduce", "send_recv"):
         return 1.0
     if ranks is None or ranks < 1:
@@ -115,7 +115,7 @@ def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
 
 
 def _sum(value: object) -> int | None:
-    """Bytes of all tensors in a value; None where it has none or the dtype of one is unknown."""
+    """Bytes of all tensors in a value; None if it has none or the dtype of one is unknown."""
     sizes = [None if t.itemsize is None else math.ceil(t.numel * t.itemsize) for t in OpCall("", "", (value,)).tensors]
     return None if not sizes or None in sizes else sum(size for size in sizes if size is not None)
 
@@ -155,7 +155,7 @@ def of_records(records: Records) -> tuple[Ints, Ints, list[Collective]]:
 
 
 def _forget_shared(instance: Ints, which: Ints, collectives: list[Collective]) -> None:
-    """An op's bytes are not those of each of its kernels: where it ran several, none of theirs are known."""
+    """Bytes are known per op: if it ran several kernels, each kernel's bytes are unknown."""
     known, inverse, count = np.unique(instance, return_inverse=True, return_counts=True)
     shared = (known[inverse.ravel()] >= 0) & (count[inverse.ravel()] > 1)
     for code in distinct_values(which[shared]).tolist():

@@ -59,14 +59,14 @@ def _still(line: Timeline, came: Ints, last: Ints) -> Ints:
 
 
 def _latest(times: Ints, values: Ints, until: Ints) -> Ints:
-    """The value of the last of the ascending times before each; long ago where there is none."""
+    """For each query the value of the last time before it; UNKNOWN if there is none. times: ascending."""
     found: Ints = np.concatenate([[UNKNOWN], values])[np.searchsorted(times, until, "left")]
     return found
 
 
 def _long_pause(launch: Ints, left: Ints) -> float:
-    """The time between launches that 5 % exceed, in ns, of those between which no call ended, for which the host may have
-    waited; launch, left: ascending; 0 where there is none."""
+    """95th percentile, in ns, of the time between launches, leaving out pairs between which a collective ended (the host may
+    have waited for it); launch, left: ascending; 0 without any."""
     pauses = np.sort(np.diff(launch)[np.diff(np.searchsorted(left, launch)) == 0])
     at, share = divmod(0.95 * max(len(pauses) - 1, 0), 1)
     around = pauses[int(at) : int(at) + 2]

@@ -148,7 +148,7 @@ class Survey:
 def survey(files: Iterable[File], choose: Choose | None = None) -> Survey:
     """Read every file. choose: a mask over records, None: all of them.
 
-    Raises InputError where nothing ran on a GPU in any file.
+    Raises InputError if nothing ran on a GPU in any file.
     """
     whole = Survey()
     for number, path in enumerate(files):

@@ -54,7 +54,7 @@ class Timelines:
 
     def add(self, records: Records, origin: int, steps: int) -> None:
         """One unit. origin: ns to add to its times."""
-        rows = np.flatnonzero(records["step"] >= 0)  # those of steps, or all where there are no steps
+        rows = np.flatnonzero(records["step"] >= 0)  # launches of steps, or all without steps
         rows = rows if len(rows) else np.arange(len(records))
         rows = rows[np.argsort(records["start_ns"][rows], kind="stable")]
         kind, phase, start, dur, launch = (records[name][rows] for name in ("kind", "phase", "start_ns", "dur_ns", "launch_ns"))

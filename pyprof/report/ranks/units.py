@@ -43,7 +43,7 @@ class Unit(NamedTuple):
 def files_of(names: Sequence[str]) -> list[File]:
     """All files that these names lead to: of a data set its Parquet files by rank, else captures and records as named.
 
-    Raises InputError where a name leads to no file.
+    Raises InputError if a name leads to no file.
     """
     found: dict[File, None] = {}
     for name in names:
@@ -95,8 +95,8 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
 
 
 def with_workers(records: Records, trace: Trace) -> tuple[Records, bool]:
-    """Records of a run on the CPU with the time of each collective from its begin to its end on gloo's own threads, where the
-    capture has it: the op that requests one returns before. And whether it has that of nearly all."""
+    """Records of a CPU run in which collectives last as long as on gloo's own threads, if captured (the op that requests one
+    returns earlier); and whether nearly all could be found there."""
     labels = {code: m.name.removeprefix("gloo:") for code, m in enumerate(trace.markers) if m.name.startswith("gloo:")}
     working = np.flatnonzero(np.isin(trace.ranges["label"], list(labels)))
     working = working[np.argsort(trace.ranges["start_ns"][working], kind="stable")]

@@ -68,7 +68,7 @@ class Kernels:
         own = group[mine]
         total, kernels = (summed(own, each[mine], count) for each in (self.class_ns, self.class_count))
         amounts = []
-        for known in (self.flops, self.lost):  # None where too little of a group's time is known
+        for known in (self.flops, self.lost):  # None if too little of a group's time is known
             of_known, often = (summed(own, each[mine], count) for each in (known.time_ns, known.number))
             enough = (of_known > LEAST_KNOWN * total) & (often > 0)
             sums = exact_sum(known.sums[mine], own, count).tolist()

@@ -1,7 +1,7 @@
 """The steps of an overview -> how long they take and why the slowest does, and the step phases of a serving engine.
 
-A step's time is from its begin to that of the next (of the last to the end of what it launched), so that what an engine does
-between its annotations counts. The kernels of an engine's step are those that were launched in its annotations.
+A step lasts to the next one's begin (the last step to the end of what it launched), so that an engine's work between its
+annotations counts. The kernels of an engine's step were launched in its annotations.
 """
 
 from __future__ import annotations

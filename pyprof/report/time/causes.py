@@ -1,7 +1,7 @@
 """The gaps of a division of time and what the host did in them -> the causes of each, in ns that add up to its length.
 
-MEANINGS holds the causes; what an expert would name first comes before what is left over. A gap is divided by what the host did
-at each moment of it: a call that waited, a pause, the launch.
+MEANINGS lists the causes, the most specific first. A gap is divided by what the host did at each moment of it: waiting in a
+call, pausing, launching.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _segments(spans: list[Spans], group: dict[tuple[int, int], int]) -> Segments
 
 
 class _Late:
-    """The gaps in which a device waited for the host."""
+    """Late gaps, in which a device waited for the host, divided by what the host did."""
 
     def __init__(self, division: Division, host: Host | None, waits: Waits | None, steps: Steps | None, rows: Ints) -> None:
         """rows: of the division's gaps."""
@@ -184,7 +184,7 @@ class _Late:
         self.work = {kind: _segments(work.get(kind, []), self.processes) for kind in kinds}
 
     def known(self) -> tuple[dict[str, Ints], Ints]:
-        """(ns of each gap for what the host is known to have done by name, what is left of each gap in ns)."""
+        """The ns of each gap by known cause, and the ns of each gap that remain."""
         left = self.end - self.begin
         loading, compilation = self.work["loading"], _joined(self.work["compilation"], self._first_launches())
         if len(self.work["preparation"].start):
@@ -261,8 +261,8 @@ class _Late:
         return union(self.process[rows], begin, begin + took[rows])
 
     def _pauses(self, left: Ints) -> dict[str, Ints]:
-        """How much of what is left of each gap the host spent in pauses, without calls of the API (or, but before copies of
-        inputs, ops that launch nothing): those before the loading of a module are compilation, those before copies loading."""
+        """Divide the rest of each gap: pauses of the host (no API call and, except before copies of inputs, no op either)
+        count as compilation before a module is loaded, as loading before copies."""
         compiled, result, copies = np.zeros_like(left), np.zeros_like(left), self._copies_to_device
         least = np.where(copies, _PAUSE_NS // 2, _PAUSE_NS)
         long = np.flatnonzero(left > least)

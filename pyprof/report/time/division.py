@@ -29,7 +29,7 @@ _FAR_NS = 1 << 62  # beyond any time that is real
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeviceGaps:
-    """One row a time in which nothing runs on a device, in order of device and begin.
+    """Gaps, one row each: times in which nothing runs on a device, in order of device and begin.
 
     device: place in `Division.pids`; start_ns, end_ns; before, after: the rows of the records that ended last and begin next,
     -1 at the window's begin or end, and where a pause of the recording is.
@@ -53,10 +53,10 @@ class DeviceGaps:
 class Division:
     """The time of a window on each device.
 
-    records: all that the capture has; begin_ns, end_ns: the window; pauses: (begin, end) of times in it that count for nothing,
-    since nothing was recorded; pids, devices: process and ordinal of each device that has activities in it (one entry, -1, for
-    a capture of a CPU alone); row: the records that run in it, in order of device and begin; of these: place, that of the
-    device; begins, ends, cut off at the window's; role, place in BUSY.
+    records: all records of the capture; begin_ns, end_ns: the window; pauses: (begin, end) of times in it that were not
+    recorded and do not count; pids, devices: process and ordinal of each device with activities in the window (one entry, -1,
+    for a capture of a CPU alone). One entry for each record in the window, in order of device and begin: row, its position in
+    `records`; place, index of its device; begins, ends, clipped to the window; role, index into BUSY.
     """
 
     def __init__(self, records: Records, begin_ns: int, end_ns: int, pauses: tuple[tuple[int, int], ...] = ()) -> None:
@@ -104,7 +104,7 @@ class Division:
 
     @cached_property
     def held_ns(self) -> Ints:
-        """Exclusive time of each record: in which it holds its device; 0 outside of the window."""
+        """Exclusive time of each record, so that sums never count a moment twice; 0 outside of the window."""
         result = np.zeros(len(self.records), np.int64)
         for role in range(len(BUSY)):
             mine = np.flatnonzero(self.role == role)
@@ -123,8 +123,8 @@ class Division:
 
     @staticmethod
     def _reached(device: Integers, end: Ints) -> tuple[Ints, Ints]:
-        """For each activity the last end of those of its device before it, and which ends then; the least time and -1 for a
-        device's first."""
+        """For each activity the latest end among earlier activities of its device, and the index of that activity; for a
+        device's first activity -_FAR_NS and -1."""
         last = latest(device, end)
         holder = np.append(-1, last[:-1])[: len(end)]
         holder[np.append(True, device[1:] != device[:-1])[: len(end)]] = -1
@@ -132,7 +132,7 @@ class Division:
 
     @cached_property
     def busy_ns(self) -> Ints:
-        """(BUSY, devices): the time that each role holds each device."""
+        """Exclusive time by role and device, of shape (BUSY, devices)."""
         count = max(self.count, 1)
         group = self.role.astype(np.int64) * count + self.place
         return summed(group, self.held_ns[self.row], len(BUSY) * count)[: len(BUSY) * self.count].reshape(len(BUSY), -1)
@@ -162,7 +162,7 @@ class Division:
         return self._without_pauses(found) if self.pauses else found
 
     def _without_pauses(self, gaps: DeviceGaps) -> DeviceGaps:
-        """Gaps cut at pauses, which are part of none."""
+        """The gaps with the recording's pauses cut out."""
         for first, last in self.pauses:
             over = (gaps.start_ns < last) & (gaps.end_ns > first)
             none = np.full(int(over.sum()), -1, gaps.after.dtype)

@@ -45,7 +45,7 @@ class Window(NamedTuple):
 class Overview:
     """Everything known of one capture, computed when it is first looked at.
 
-    frame: all records with their costs; chosen: the records of the part that the user asked for, None: the whole.
+    frame: all records with their costs; chosen: mask of the part that the user asked for, None for all.
     """
 
     def __init__(self, frame: Frame, chosen: Bools | None = None) -> None:
@@ -63,7 +63,7 @@ class Overview:
 
     @cached_property
     def waits(self) -> Waits | None:
-        """Calls in which the host waited for a device; None as for `host`."""
+        """Calls in which the host waited for a device; None for records without their capture."""
         return None if self.host is None else Waits.of(self.host)
 
     @cached_property
@@ -120,12 +120,12 @@ class Overview:
         return begin, end
 
     def _last_end_of(self, begin: int, end: int) -> int:
-        """The later of a time and the end of the last activity launched in the time before it."""
+        """End of the last activity launched between `begin` and `end`, but not before `end`."""
         launched = (self.records["start_ns"] >= 0) & (self._launches >= begin) & (self._launches < end)
         return int(self._ends[launched].max(initial=end))
 
     def _chosen_steps(self, steps: Steps) -> Bools:
-        """Which of these steps launched something, and nothing but what was chosen."""
+        """Mask of the steps that launched something and whose launches all belong to the chosen part."""
         launched = np.sort(self._launches[self._launches >= 0])
         chosen = np.sort(self._launches[(self._launches >= 0) & np.asarray(self.chosen)])
         count, of_chosen = (
@@ -157,8 +157,7 @@ class Overview:
         return self._divided[1]
 
     def _pauses(self, begin: int, end: int) -> tuple[tuple[int, int], ...]:
-        """Times in which a profiler's schedule recorded nothing: from the last end of what a cycle launched to the next
-        cycle."""
+        """Times between cycles of a profiler's schedule: from the end of the last activity of one cycle to the next cycle."""
         steps = self._marked_steps
         if steps is None:
             return ()
@@ -172,7 +171,7 @@ class Overview:
         return tuple(found)
 
     def _beginning_lost(self, whole: Division) -> int:
-        """How much of the window's begin lies before the end of a gap of lost work that next to no kernel time precedes."""
+        """Length of the window's beginning to cut off: up to the last gap of lost work before which next to nothing ran."""
         if not whole.on_gpu or not len(lost := unrecorded(whole)):
             return 0
         ends = np.sort(whole.gaps.end_ns[lost])
@@ -186,7 +185,7 @@ class Overview:
 
     @property
     def missing(self) -> str | None:
-        """A note on what records alone do not hold, None where nothing is missing or they do not say when they ran."""
+        """A note on facts that records without their capture lack; None if nothing is missing or there are no times."""
         if self.host is not None or not self.division.count:
             return None
         copies = "" if np.isin(self.records["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET)).any() else ", copies of memory"
@@ -217,10 +216,10 @@ class Overview:
 
     @property
     def busy_ns(self) -> int:
-        """Time in which a device works, mean over devices."""
+        """Busy time, mean over devices."""
         return sum(self.parts[name] for name in BUSY)
 
     @property
     def idle_ns(self) -> int:
-        """Time in which it does not."""
+        """Idle time, mean over devices."""
         return self.division.wall_ns - self.busy_ns

@@ -50,8 +50,8 @@ def steps_of(records: Records) -> Steps | None:
 
 
 def _numbered(records: Records) -> MarkedSteps:
-    """Steps of records alone, by their numbers: a serving engine's where it alone numbers them, else each begins with its first
-    launch, or without any with what it ran first."""
+    """Steps of records without their capture, by number: a serving engine's if only it numbers them; else each begins with its
+    first launch, or without launches with its first activity."""
     engine = [records.engine_steps[at] for at in engine_rows(records.engine_steps)]
     numbers = np.array([*(step.number for step in records.engine_steps), -1], np.int64)
     if engine and (numbers[records["engine_step"]] == records["step"]).all():

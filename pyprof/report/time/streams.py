@@ -22,9 +22,9 @@ WHOLE, NO_STREAM = -1, -2  # as streams: the whole device; a stream that is not 
 
 @dataclass(frozen=True)
 class LineGaps:
-    """One row a gap, in order of line and begin. line: row of DeviceLines; start_ns, end_ns; before, after: rows of records
-    that ended last and begin next, -1 none; waited: row of Waits, -1 none; causes: of each, but for the time in which the
-    device worked on other streams."""
+    """Gaps, one row each, in order of line and begin. line: row of DeviceLines; before, after: the records that end and begin
+    the gap, -1 none; waited: row of Waits, -1 none; causes: of each gap, leaving out the time in which the device worked on
+    other streams."""
 
     line: Integers
     start_ns: Ints
@@ -101,7 +101,7 @@ class DeviceLines:
         return LineGaps(line_of, start, end, before, after, waited, Causes(*np.concatenate(causes, axis=1)))
 
     def _gaps_of(self, line: int, idle: Idle) -> tuple[Ints, Ints]:
-        """(the gaps of one stream, their causes): each device gap lies in one of them, and gives it its causes."""
+        """The gaps of one stream and their causes, which are those of the device gaps inside them."""
         division, mine, gaps = self.division, self.activities(line), idle.gaps
         row, begin = division.row[mine], division.begins[mine]
         reach = np.maximum.accumulate(np.append(division.begin_ns, division.ends[mine]))

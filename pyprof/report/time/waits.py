@@ -1,8 +1,8 @@
-"""Calls in which the host waited for a device -> which gaps of the device are their fault.
+"""Calls in which the host waited for a device -> the gaps that they cause.
 
-A gap is the fault of a call that the host was waiting in when the device ran dry. And without its waits the host would have
-been ahead by as much: what remains of the later gaps is found by letting the activities run again, each as early as the one
-before it and its launch, made earlier by what the host has waited until then, allow.
+A gap is caused by a call if the host was waiting in it when the device ran dry. Waits cause later gaps too: without them the
+host would be further ahead. A replay finds these: each activity starts as soon as the previous one has ended and its launch,
+moved earlier by all waits so far, allows; as far as a gap closes in the replay, it is due to the waits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SILENT_NS = 500_000
 @dataclass(frozen=True)
 class Waits:
     """Calls in which the host waited, one row each. launching: whether the thread launches work; active: ids of other threads
-    that made calls meanwhile; text: place in texts, which are (call, op that made it, its source line or layers)."""
+    that made calls meanwhile; text: index into texts, which are (call, op that made it, its source line or layers)."""
 
     pid: Ints
     tid: Ints
@@ -55,10 +55,10 @@ class Waits:
         return len(self.pid)
 
     def open_at(self, pid: Ints, tid: Ints, dry: Ints, launch: Ints) -> Ints:
-        """The row of the call in which the launching thread waited for the device when it ran dry, -1 none.
+        """The call (row) in which the launching thread was waiting when the device ran dry, -1 none.
 
-        Else that in which another thread of the process waited, if the launching thread made no call meanwhile and launched
-        after it: autograd's thread has nothing to do before the main thread returns from .item().
+        If it was not waiting: the call in which another thread of the process was, provided that the launching thread made no
+        call meanwhile and launched after it. (Autograd's thread has nothing to do until the main thread returns from .item().)
         """
         thread, asked = np.split(distinct_rows(np.append(self.pid, pid), np.append(self.tid, tid)).inverse, [len(self)])
         process, asked_process = np.split(distinct_rows(np.append(self.pid, pid)).inverse, [len(self)])
@@ -98,8 +98,8 @@ def blamed_calls(division: Division, waits: Waits | None, late: Ints) -> tuple[B
 
 
 def idling_waits(division: Division, waits: Waits) -> tuple[Ints, Segments]:
-    """(rows of waits, their time by place in the distinct pids of `division`) in which the host did nothing but wait: no other
-    thread of the process launched meanwhile."""
+    """Waits during which no other thread of the process launched: their rows, and their time by index of the process in
+    `division`."""
     records = division.records
     rows = np.flatnonzero((waits.end_ns > division.begin_ns) & (waits.start_ns < division.end_ns) & waits.launching)
     mine, launching = _process(division, waits.pid[rows]), _process(division, records["pid"])

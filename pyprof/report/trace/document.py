@@ -23,8 +23,8 @@ from pyprof.parse.sources.kineto.counters import Samples
 from pyprof.parse.sources.kineto.exported import Exported
 from pyprof.prof.frame import Frame
 from pyprof.report.time.steps import Steps
+from pyprof.report.trace.computed import counter_part, layer_part, placed, step_part
 from pyprof.report.trace.events import TimelineEvents
-from pyprof.report.trace.overview import counter_part, layer_part, placed, step_part
 from pyprof.report.trace.parts import Part
 
 _ROWS = 1 << 14  # events whose text is in memory at once

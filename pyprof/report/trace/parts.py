@@ -21,8 +21,8 @@ _LONGEST = 400  # characters of a text among the args: nobody reads a call on hu
 
 
 class Part(NamedTuple):
-    """Events of one kind. lines: the text of the events at given places, in that order; start_ns: begin of each event, empty
-    if a cut to a part keeps all of them."""
+    """Events of one kind. lines: returns the text of the events at given indices; start_ns: begin of each event, empty if a
+    time selection keeps all of them."""
 
     number: int
     lines: Callable[[Ints], Iterable[str]]

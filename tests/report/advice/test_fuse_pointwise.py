@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.report.advice import fuse_pointwise
-from pyprof.report.advice.pointwise import function
+from pyprof.report.advice.shared_pointwise import function
 from tests.timeline import Timeline
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"

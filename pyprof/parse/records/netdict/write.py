@@ -1,4 +1,4 @@
-"""Records <-> net.dict: one line a record, each both a JSON object and a Python dict literal.
+"""Records -> net.dict: one line a record, each both a JSON object and a Python dict literal.
 
 The original's 19 keys come first with their old meaning, for the kernel's own stack; an unknown integer among them is "na".
 Our keys follow, without those that are unknown. Lines are joined from pieces of text made once per distinct value.

@@ -207,7 +207,7 @@ def number_of(value: int | str) -> int:
 
 
 def _sequence_numbers(args: list[OpArgs]) -> Ints:
-    """Sequence numbers, -1 for none, which some releases write as the largest number of 64 bits."""
+    """Sequence numbers; -1 for none, which some releases write as the largest 64-bit integer."""
     try:
         found = whole_numbers(args, "seq")
     except OverflowError:

@@ -150,7 +150,7 @@ def _levels(around: Array) -> Array:
 
 
 def _path(name: str, outer: _Path | None, known: dict[str, list[_Path]]) -> _Path:
-    """The path of a module, named after its class, inside that of another."""
+    """The path of a module, named after its class, below its parent's path."""
     found = known.get(name)
     if not found:
         return _Path(-1, f"{outer.path}.{name}" if outer is not None else name)

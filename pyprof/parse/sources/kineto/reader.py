@@ -32,8 +32,8 @@ def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
     """The whole trace.
 
     stream: the file from its beginning; path: its file name may hold the rank; name: its name for people.
-    Raises NotACapture where it is not a trace of torch.profiler, EmptyCapture where it holds neither GPU activity nor ops,
-    InputError where it is damaged.
+    Raises NotACapture if it is not a trace of torch.profiler, EmptyCapture where it holds neither GPU activity nor ops,
+    InputError if it is damaged.
     """
     return _TraceReader(TraceFile(stream, name), path).read()
 

@@ -94,7 +94,7 @@ def forward_threads(ops: NumberedOps, names: Sequence[str], arrows: ArrowEnds) -
 
 
 def _by_arrows(ops: NumberedOps, arrows: ArrowEnds) -> dict[tuple[int, int], int]:
-    """For each id the thread from which most arrows lead to its backward ops; of equals that of the first arrow."""
+    """For each id the thread from which most arrows lead to its backward ops; in a tie, the first arrow's."""
     if not len(arrows.when):
         return {}
     order = any_order(arrows.when)

@@ -43,7 +43,7 @@ class TraceFile:
     def blocks(self) -> Iterator[Events]:
         """All events in the order of the file; their args are valid until the next block.
 
-        Raises NotACapture where there are no trace events, InputError where the text is damaged or cut short.
+        Raises NotACapture if there are no trace events, InputError if the text is damaged or cut short.
         """
         if self._stream.peek(2)[:2] != MAGIC:
             yield from self._blocks(self._stream)

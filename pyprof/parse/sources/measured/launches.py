@@ -179,7 +179,7 @@ class Numbers:
     def put(self, row: int, metric: str, text: str, power: int) -> None:
         """A number as it is printed, times a power of ten; unknown where it is none.
 
-        Raises InputError where some numbers show one mark and some the other.
+        Raises InputError if some numbers show one mark and some the other.
         """
         if _PLAIN.fullmatch(text) is None or (self._mark != "." and "." in text):
             text = text.partition(" (")[0].strip()  # the values of its instances follow

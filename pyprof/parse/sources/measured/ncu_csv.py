@@ -215,8 +215,8 @@ def _dim(text: str) -> Dim | None:
 def _scopes(cell: str) -> list[str]:
     """The names of the ranges in an NVTX cell, outermost first: each is domain, name and six more fields, between colons.
 
-    A name may hold colons and quotes, so it is what is left of the six; a range of another domain than the default one begins
-    with it.
+    A name may hold colons and quotes, so it is everything before the six; a range outside the default domain begins with its
+    domain.
     """
     found, pending = list[str](), list[str]()
     for piece in re.split(r'"\s+"', cell.partition('"')[2].rstrip().rstrip('"')):

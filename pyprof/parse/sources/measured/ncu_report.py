@@ -13,7 +13,7 @@ from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measure
 
 
 def read(path: Path, name: str) -> Measured:
-    """All launches of a report. Raises ToolError where the package is missing, InputError where it cannot read the file."""
+    """All launches of a report. Raises ToolError if the package is missing, InputError if it cannot read the file."""
     try:
         import ncu_report
     except ImportError as error:

@@ -149,7 +149,7 @@ class _Rows:
             self._builder.put(row, metric, value)
 
     def add_scope(self, scope: tuple[str, ...], metrics: Mapping[str, object]) -> None:
-        """Figures of a scope; those of each time that it was entered are added up."""
+        """Figures of a scope, summed over all times that it was entered."""
         for metric, value in _given(metrics).items():
             sums = self._scopes.setdefault(scope, {})
             sums[metric] = sums.get(metric, 0.0) + value

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="needs torch")
 
 from pyprof.errors import PyprofError, ToolError, UsageError
 from pyprof.model.opcall import UNKNOWN, OpCall, parse_call
-from pyprof.timers.apart import Apart, TimingJob
+from pyprof.timers.isolated import Isolated, TimingJob
 from pyprof.timers.replay import OptimizerStep
 
 
@@ -43,31 +43,31 @@ def _call(text: str) -> tuple[OpCall, ...]:
 
 
 def test_a_process_measures_jobs_and_outlives_what_fails() -> None:
-    with Apart() as apart:
-        found = apart.time(_job(_call("mm(fp32[4,5], fp32[5,6])")))
+    with Isolated() as isolated:
+        found = isolated.time(_job(_call("mm(fp32[4,5], fp32[5,6])")))
         assert found.device == "cpu" and len(found.times_s) >= 10 and found.launched == {"aten::mm": 1}
-        assert apart.time(_job(_call("sum(fp32[8,8], dim=[0])") + _call("relu(fp32[8])"))).launches == 2
+        assert isolated.time(_job(_call("sum(fp32[8,8], dim=[0])") + _call("relu(fp32[8])"))).launches == 2
         with pytest.raises(ToolError, match="cannot be run here"):
-            apart.time(_job(_call("mm(fp32[4,5], fp32[6,7])")))
+            isolated.time(_job(_call("mm(fp32[4,5], fp32[6,7])")))
         with pytest.raises(UsageError, match="cannot be run alone"):
-            apart.time(_job(_call('from_file("x")')))
+            isolated.time(_job(_call('from_file("x")')))
         with pytest.raises(ToolError):  # 160 GB of result
-            apart.time(_job(_call("mm(fp32[200000,1], fp32[1,200000])")))
+            isolated.time(_job(_call("mm(fp32[200000,1], fp32[1,200000])")))
         parameters = _call("add(fp32[4,5], fp32[3])")[0].tensors
         for name, how in (("AdamW", "for-loop"), ("AdamW", "foreach"), ("AdamW", "fused"), ("SGD", "fused")):
-            assert apart.time(_job(OptimizerStep(name, how, tuple(parameters), 0.9 if name == "SGD" else 0.0))).times_s
+            assert isolated.time(_job(OptimizerStep(name, how, tuple(parameters), 0.9 if name == "SGD" else 0.0))).times_s
 
 
 @pytest.mark.slow
 def test_a_crash_and_a_hang_end_the_process_alone() -> None:
-    with Apart() as apart:
+    with Isolated() as isolated:
         with pytest.raises(ToolError, match="torch ended its process: SIGSEGV"):
-            apart.time(_job(Crash()))
-        apart.limit_s = 0.1
+            isolated.time(_job(Crash()))
+        isolated.limit_s = 0.1
         with pytest.raises(ToolError, match="stopped after 0 s"):
-            apart.time(_job(Hang()))
-        apart.limit_s = 60
-        assert apart.time(_job(_call("gelu(fp32[8,8], ?)"))).times_s
+            isolated.time(_job(Hang()))
+        isolated.limit_s = 60
+        assert isolated.time(_job(_call("gelu(fp32[8,8], ?)"))).times_s
 
 
 def test_what_was_not_recorded_is_the_same_in_another_process() -> None:

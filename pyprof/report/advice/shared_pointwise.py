@@ -1,6 +1,6 @@
 """Kernels of a window, stream by stream -> which go over every element or every row, over how many elements, and what they do.
 
-What the kinds of advice about pointwise kernels share; it advises nothing itself. Sizes are those of the op where they were
+Shared by the kinds of advice about pointwise kernels; it gives no advice itself. Sizes are those of the op where they were
 recorded, else what the grid says: torch's pointwise kernels give a fixed number of elements to each block.
 """
 
@@ -120,8 +120,8 @@ def _described(overview: Overview) -> Ints:
 
 
 def _size(call: OpCall | None, kernel: str, family: str, blocks: int, threads: int, backward: bool) -> tuple[int, int]:
-    """(elements of the largest tensor, -1 unknown; how many about as large are read): by the shapes of the call that describes
-    it, else as far as the kernel's name and grid say."""
+    """Elements of the largest tensor (-1 unknown), and how many tensors of about that size are read: by the shapes of its call,
+    else guessed from the kernel's name and grid."""
     sizes = [] if call is None else [tensor.numel for tensor in call.tensors]
     if call is not None and call.op in ("copy_", "_foreach_copy_"):
         sizes = sizes[:1]

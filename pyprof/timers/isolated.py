@@ -1,6 +1,6 @@
-"""Work that a capture or a generated file names -> what comes of it, run in a process with limits of time and memory.
+"""A function from a capture or a generated file -> its result, from a child process with limits of time and memory.
 
-What is run comes from a file, and torch may crash over it, hang, or take all memory: that ends this process and no other.
+The work comes from a file, and torch may crash on it, hang, or use up memory: only the child process ends then.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class TimingJob(NamedTuple):
         return timeit(work, seconds=self.seconds, flush=self.flush, device=self.device)
 
 
-class Apart:
-    """A process that does one thing after another; a context manager. It is started when it is needed."""
+class Isolated:
+    """A child process that runs calls one after another; a context manager. It starts with the first call."""
 
     def __init__(self, limit_s: float = _LIMIT_S) -> None:
         self.limit_s = limit_s
         self._process: multiprocessing.process.BaseProcess | None = None
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> Isolated:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,7 +91,7 @@ class Apart:
 
 
 def _serve(pipe: Connection) -> None:
-    """Answer what is asked until nothing more is."""
+    """Run calls and send their results until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process says when to end
     with contextlib.suppress(EOFError, ConnectionError):
         while True:

@@ -1,6 +1,6 @@
 """Kernels of a window that multiply matrices -> their operands' precision, and the least time that they need in another one.
 
-What the kinds of advice about products share; it advises nothing itself.
+Shared by the kinds of advice about matrix products; it gives no advice itself.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Products:
 
     @property
     def least_faster(self) -> Floats:
-        """How many times as fast as fp32 half types are at least on a device of which only the names of its kernels tell."""
+        """Least speed-up of half precision over fp32 on a device that is known only from its kernels' names."""
         major = self.major
         return np.array([_FASTER.get(one, np.nan) for one in range(int(major.max(initial=0)) + 1)], np.float64)[major]
 
@@ -124,8 +124,8 @@ class Products:
 
 
 class SomeProducts(NamedTuple):
-    """Some products: the positions of their records, their classes, the time in which each holds its device, FLOPs and bytes
-    (-1 unknown), the bandwidth of its device."""
+    """Some products: positions of their records, group numbers, exclusive time, FLOPs and bytes (-1 unknown), bandwidth of the
+    device."""
 
     rows: Ints
     code: Ints
@@ -141,12 +141,12 @@ class SomeProducts(NamedTuple):
         return known
 
     def take(self, which: Bools | Ints) -> SomeProducts:
-        """Some of them."""
+        """Choose some of them by mask or index."""
         rows, code, held, flops, moved, dram = self
         return SomeProducts(rows[which], code[which], held[which], flops[which], moved[which], dram[which])
 
     def least_ns(self, peak: Floats, share: float = 1.0) -> Floats:
-        """The least time at a peak of each class, each moving this share of its bytes; NaN where that is not known."""
+        """The least time at a peak of each class, each moving this share of its bytes; NaN if that is not known."""
         with np.errstate(divide="ignore", invalid="ignore"):
             roof = np.maximum(self.flops / peak[self.code], share * self.bytes / self.dram) * 1e9
         return np.where(self.shaped, np.maximum(roof, LEAST_KERNEL_NS), np.nan)
