@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from pyprof.cli import main  # noqa: E402
+from pyprof.commands.inductor import bench_table  # noqa: E402
+from pyprof.compiled.report import categories, kernels  # noqa: E402
 from pyprof.counters.table import HEADERS as COUNTERS  # noqa: E402
 from pyprof.prof.columns import HEADERS, SUMS, TORCH_COLUMNS, TORCH_KEYS, TREE  # noqa: E402
 from pyprof.report import gaps  # noqa: E402
