@@ -100,12 +100,12 @@ def machine_bytes() -> int | None:
 
 
 def expected_bytes(size: Size, command: str, *, parquet: bool = False) -> int:
-    """Peak memory of a command on a file of this size: of parsing or of what follows, whichever is more."""
+    """Peak memory of a command on a file of this size: of parsing or of what follows, whichever is more; `trace` needs both."""
     parsing = sum(each * rows for each, rows in zip(_PARSING, size[:4], strict=True))
     working = (size.records or size.activities) * _RECORD_BYTES.get(command, 0)
     arrow = parquet or size.records > 0 or size.ranges >= _MANY_TEXTS
     start = _START_BYTES + (size.json_bytes > 0) * _JSON_BYTES + arrow * _ARROW_BYTES
-    return start + round(max(parsing, working))
+    return start + round(parsing + working if command == "trace" else max(parsing, working))
 
 
 def foresee(name: str, size: Size | None) -> None:

@@ -17,7 +17,7 @@ LEAST_STEPS = 3  # on each side, for a verdict
 LEAST_CHANGE = 0.01  # of the median before: less counts as noise, since clocks drift
 _DRAWS = 1000
 _NORMAL = 1.959964  # the 97.5 % quantile of the normal distribution
-_ROWS = 256  # resampled at once
+_DRAWN_TIMES = 1 << 22  # in memory at a time
 
 
 class Differences(NamedTuple):
@@ -45,8 +45,9 @@ def differences(before: Floats, after: Floats) -> Differences:
     rng = np.random.default_rng(0)
     drawn = [rng.integers(0, times.shape[1], (_DRAWS, times.shape[1])) for times in (before, after)]
     low, high = np.empty(groups), np.empty(groups)
-    for at in range(0, groups, _ROWS):
-        rows = slice(at, at + _ROWS)
+    some = max(_DRAWN_TIMES // max(draw.size for draw in drawn), 1)
+    for at in range(0, groups, some):
+        rows = slice(at, at + some)
         one, other = (np.median(times[rows][:, draw], axis=2) for times, draw in zip((before, after), drawn, strict=True))
         low[rows], high[rows] = np.quantile(other - one, (0.025, 0.975), axis=1)
     middle = second - first

@@ -190,10 +190,10 @@ class PageFile:
 
     def cells(self, leaves: Ints, block_bytes: int, rowids: bool = False) -> Iterator[Cells]:
         """The cells of leaf pages, a block of pages at a time; each block overwrites the one before."""
-        at_once = max(min(block_bytes // self.page_bytes, len(leaves)), 1)
-        block = PageBlock(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
-        for begin in range(0, len(leaves), at_once):
-            part = leaves[begin : begin + at_once]
+        pages_a_read = max(min(block_bytes // self.page_bytes, len(leaves)), 1)
+        block = PageBlock(np.zeros(pages_a_read * self.page_bytes + SLACK, np.uint8))
+        for begin in range(0, len(leaves), pages_a_read):
+            part = leaves[begin : begin + pages_a_read]
             # Pages that are neighbours in the file are read at once.
             for first, last in pairwise([0, *(np.flatnonzero(np.diff(part) != 1) + 1).tolist(), len(part)]):
                 into = block.raw.data[first * self.page_bytes : last * self.page_bytes]
