@@ -53,7 +53,7 @@ UNKNOWN = Unknown()
 class TensorSpec:
     """A tensor argument: shape in elements, dtype by torch's name (None: not recorded), strides in elements.
 
-    strides None means contiguous in pyprof's own markers and not recorded in other sources; grad: whether it requires a gradient.
+    strides None means contiguous in pyprof's own markers and not recorded in other sources; grad: it requires one.
     """
 
     shape: tuple[int, ...]
