@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -16,6 +17,15 @@ from typing import IO
 from tests.conftest import ROOT
 
 _STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Screen(io.StringIO):
+    """A stream that is a terminal, as far as whoever writes to it can tell."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
 
 
 def on_terminal(

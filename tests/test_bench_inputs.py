@@ -23,9 +23,15 @@ def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
-def test_a_trace_repeated_is_what_a_longer_program_would_have_recorded(captures: Path, tmp_path: Path) -> None:
-    once, thrice = captures / "kineto/h100_vit.json.gz", tmp_path / "long.json"
-    done = _run(BENCH / "repeat_kineto.py", once, thrice, "--times", 3)
+@pytest.mark.parametrize(
+    ("script", "capture", "name"),
+    [("kineto", "kineto/h100_vit.json.gz", "long.json"), ("nvprof", "nvprof/v100_lm/net.sql", "long.sql")],
+)
+def test_a_capture_repeated_is_what_a_longer_program_would_have_recorded(
+    captures: Path, tmp_path: Path, script: str, capture: str, name: str
+) -> None:
+    once, thrice = captures / capture, tmp_path / name
+    done = _run(BENCH / f"repeat_{script}.py", once, thrice, "--times", 3)
     assert done.returncode == 0 and "3 times" in done.stdout, done.stderr
     short, long = load_capture(once), load_capture(thrice)
     assert len(long) == 3 * len(short)
@@ -57,20 +63,6 @@ def test_a_kernel_in_another_range_than_the_truth_says_is_told(tmp_path: Path) -
         done = _run(BENCH / "truth.py", capture, tmp_path / "truth.csv")
         assert (done.returncode, told in done.stdout) == (code, True), done.stdout + done.stderr
     assert (load_capture(capture)["kind"] == ActivityKind.KERNEL).all()
-
-
-def test_an_nvprof_file_repeated_is_what_a_longer_program_would_have_recorded(captures: Path, tmp_path: Path) -> None:
-    once, thrice = captures / "nvprof/v100_lm/net.sql", tmp_path / "long.sql"
-    done = _run(BENCH / "repeat_nvprof.py", once, thrice, "--times", 3)
-    assert done.returncode == 0 and "3 times" in done.stdout, done.stderr
-    short, long = load_capture(once), load_capture(thrice)
-    assert len(long) == 3 * len(short) and long.counts == {what: 3 * count for what, count in short.counts.items()}
-    for turn in np.array_split(np.arange(len(long)), 3):
-        part = long.select(turn)
-        for column in ("dur_ns", "stream", "grid_x", "kind", "dir", "phase", "tid"):
-            assert (part[column] == short[column]).all(), column
-        assert [part.calls[c].name for c in part["call"].tolist()] == [short.calls[c].name for c in short["call"].tolist()]
-        assert len(np.unique(part["instance"])) == len(np.unique(short["instance"]))
 
 
 @pytest.mark.parametrize("depth", [8, 300, 0])

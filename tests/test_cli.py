@@ -224,8 +224,13 @@ FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/fu
 
 
 @FULL
-@pytest.mark.parametrize("arguments", [["--help"], ["prof", "--help"], ["help", "terms"], ["prof", "FILE"], ["parse", "FILE"]])
-@pytest.mark.parametrize("end", ["> /dev/full", ">&-"])
+@pytest.mark.parametrize(
+    ("arguments", "end"),
+    [
+        (["--help"], "> /dev/full"), (["prof", "--help"], ">&-"), (["help", "terms"], "> /dev/full"),
+        (["prof", "FILE"], "> /dev/full"), (["prof", "FILE"], ">&-"), (["parse", "FILE"], ">&-"),
+    ],
+)  # fmt: skip
 def test_output_that_cannot_be_written_is_one_line(arguments: list[str], end: str, capture: Path) -> None:
     given = [str(capture) if argument == "FILE" else argument for argument in arguments]
     done = _process("pyprof", *given, pipe=f" {end}")

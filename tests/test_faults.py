@@ -69,15 +69,7 @@ def test_contents_are_on_the_disk_before_the_name_and_the_name_before_the_end(ki
 def test_the_system_sees_them_in_this_order(tmp_path: Path) -> None:
     source, calls = capture(tmp_path / "net.sqlite"), tmp_path / "calls"
     (out := tmp_path / "out").mkdir()
-    traced = [
-        "strace",
-        "-f",
-        "-y",
-        "-o",
-        str(calls),
-        "-e",
-        "trace=write,pwrite64,writev,fsync,fdatasync,rename,renameat,renameat2",
-    ]
+    traced = f"strace -f -y -o {calls} -e trace=write,pwrite64,writev,fsync,fdatasync,rename,renameat,renameat2".split()
     command = [sys.executable, "-m", "pyprof", "parse", str(source), "-o", str(out / "net.parquet")]
     done = subprocess.run([*traced, *command], cwd=ROOT, capture_output=True, text=True, check=False)
     if "ptrace" in done.stderr:

@@ -10,18 +10,13 @@ from pathlib import Path
 import pytest
 
 from pyprof import messages
-from tests.terminals import bare, on_terminal
+from tests.terminals import Screen, bare, on_terminal
 from tests.tiny import Nsys
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def _screen(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
+def _screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     """Standard error as a terminal. Called by each test: between a fixture and its test pytest puts its own stream there."""
-    terminal = _Terminal()
+    terminal = Screen()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     for name, value in {"_watched": -1, "_begun": 0.0, "_QUIET_S": 0.02, "_LEAST_S": 0.02, "_REFRESH_S": 0.01}.items():
@@ -29,7 +24,7 @@ def _screen(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
     return terminal
 
 
-def _until(screen: _Terminal, text: str) -> None:
+def _until(screen: Screen, text: str) -> None:
     for _ in range(1000):
         if text in bare(screen.getvalue()):
             return

@@ -25,6 +25,7 @@ from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
+from tests.test_loading import torch_trace
 from tests.tiny import SCHEMA, Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
@@ -202,7 +203,8 @@ def test_any_value_in_a_record_is_read_or_refused_by_number(
 @pytest.mark.parametrize(
     "line",
     ["{[]: 1}", "{'kShortName': {[]: 1}}", "(" * 100_000, "[" * 100_000, "{'a':" * 100_000, "-" * 100_000 + "1", "1" * 5000, "'\\d'",
-     '{"kShortName": ' + "1" * 5000 + "}", "b'x'", "1+1j", "{'kShortName': 'a', **{}}", "f'{x}'", "{1}", "\x00"],
+     '{"kShortName": ' + "1" * 5000 + "}", "b'x'", "1+1j", "{'kShortName': 'a', **{}}", "f'{x}'", "{1}", "\x00",
+     "{'kShortName': 'a'", "not a record", "[1, 2]", '{"a": 1}', "__import__('os').abort()", '{"kShortName": "a", "kDuration": "x", "dir": "fprop"}'],
 )  # fmt: skip
 def test_a_line_that_is_no_record_is_named_by_number(line: str) -> None:
     with pytest.raises(PyprofError, match="line 1 is"):
@@ -376,31 +378,10 @@ def test_where_to_write_is_looked_at_before_the_work_and_nothing_is_left_behind(
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """A capture, its lines and a small trace of torch.profiler, unharmed."""
     path = _capture().write(tmp_path_factory.mktemp("whole") / "net.sqlite")
-    event = {
-        "ph": "X",
-        "cat": "kernel",
-        "name": "k",
-        "pid": 0,
-        "tid": 7,
-        "ts": 5.0,
-        "dur": 2.0,
-        "args": {"device": 0, "correlation": 3},
-    }
-    launch = {
-        "ph": "X",
-        "cat": "cuda_runtime",
-        "name": "cudaLaunchKernel",
-        "pid": 9,
-        "tid": 9,
-        "ts": 1,
-        "dur": 1,
-        "args": {"correlation": 3},
-    }
-    trace = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [event, launch]}
     return {
         "net.sqlite": path.read_bytes(),
         "net.dict": "".join(lines(load_capture(path))).encode(),
-        "trace.json": json.dumps(trace).encode(),
+        "trace.json": torch_trace(path.with_name("trace.json")).read_bytes(),
     }
 
 

@@ -20,16 +20,11 @@ from pyprof.tables.formats import FORMATS, write_csv_safe
 from pyprof.tables.names import text_of
 from pyprof.tables.table import Header, Table, Texts
 from tests.conftest import ROOT
-from tests.terminals import bare, on_terminal
+from tests.terminals import Screen, bare, on_terminal
 from tests.tiny import Nsys
 
 HOSTILE = "k\x1b]0;title\x07\x1b[31m\u202egnp\u2066\u200b\x9b<img src=x>"
 _SHOWN = r"k\u001b]0;title\u0007\u001b[31m\u202egnp\u2066\u200b\u009b<img src=x>"
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_what_is_not_printable_is_shown_as_its_escape() -> None:
@@ -51,7 +46,7 @@ def test_any_text_is_printable_and_json_reads_it_back(text: str) -> None:
 
 def _written(form: str, texts: list[str], terminal: bool) -> str:
     table = Table([Header("op", "Op", "")], [Texts(np.arange(len(texts)), texts)], "t", texts[0])
-    stream = _Terminal() if terminal else io.StringIO()
+    stream = Screen() if terminal else io.StringIO()
     FORMATS[form].write(table, stream)
     return stream.getvalue()
 

@@ -1,4 +1,4 @@
-"""pyprof.columns.joins: rows with equal keys."""
+"""Rows by a number in common, and orders by one column and by several, against numpy and plain Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof.columns import sorting
 from pyprof.columns.joins import first_rows, last_rows
+from pyprof.columns.nesting import any_order
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
 
@@ -18,3 +20,23 @@ def test_rows_of_numbers(known: list[int], wanted: list[int]) -> None:
     columns = np.array(known, np.int64), np.array(wanted, np.int32)
     assert first_rows(*columns).tolist() == [first.get(number, -1) for number in wanted]
     assert last_rows(*columns).tolist() == [last.get(number, -1) for number in wanted]
+
+
+ARRAYS = st.lists(st.integers(-5, 40), max_size=60).map(lambda values: np.array(values, np.int64))
+
+
+@given(ARRAYS)
+def test_order(values):
+    order = any_order(values)
+    assert sorted(order.tolist()) == list(range(len(values)))
+    assert values[order].tolist() == sorted(values.tolist())
+    assert sorting.ascending(values) == (values.tolist() == sorted(values.tolist()))
+    same = sorting.same_as_before(values, order)
+    assert same.tolist() == (np.diff(values[order]) == 0).tolist()
+
+
+@given(ARRAYS, st.randoms())
+def test_order_by_several_is_stable(first, random):
+    second = np.array([random.randint(0, 2) for _ in first], np.int64)
+    order = sorting.order_by(first, lambda rows: [second[rows]])
+    assert order.tolist() == np.lexsort([second, first]).tolist()

@@ -64,21 +64,11 @@ def test_tools_tell_their_releases(tools: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("torch", "said", "mend", "code"),
     [
-        (
-            f"echo '{TORCH % ('null', '[]')}'".replace("\\", ""),
-            "2.13.0, without CUDA, cannot use the GPU",
-            "pip install --force",
-            0,
-        ),
+        (f"echo '{TORCH % ('null', '[]')}'".replace("\\", ""), "2.13.0, without CUDA, cannot use the GPU", "pip install --force", 0),
         (f"echo '{TORCH % ('13.0', '[]')}'".replace("\\", ""), "CUDA 13.0, cannot use the GPU", "torch.cuda.init()", 0),
-        (
-            "echo 'libcudart.so.13: cannot open shared object file' >&2; exit 1",
-            "cannot be imported: libcudart.so.13",
-            "pip in",
-            1,
-        ),
+        ("echo 'libcudart.so.13: cannot open shared object file' >&2; exit 1", "cannot be imported: libcudart.so.13", "pip in", 1),
     ],
-)
+)  # fmt: skip
 def test_a_torch_that_does_not_work(
     tools: Path,
     capsys: pytest.CaptureFixture[str],
@@ -100,23 +90,11 @@ def test_a_torch_that_does_not_work(
 @pytest.mark.parametrize(
     ("script", "said", "mend"),
     [
-        (
-            'case "$1" in --version) echo 2023.4;; *) echo bad driver; exit 1;; esac',
-            "nsys profile failed: bad driver",
-            "status",
-        ),
-        (
-            'case "$1" in profile) : >"$9.nsys-rep";; export) echo no importer; exit 1;; esac',
-            "export failed: no imp",
-            "install",
-        ),
-        (
-            'case "$1" in profile) : >"$9.nsys-rep";; export) /bin/cp "$CAPTURE" "$7";; esac',
-            "was not read back",
-            "--upgrade nvtx",
-        ),
+        ('case "$1" in --version) echo 2023.4;; *) echo bad driver; exit 1;; esac', "nsys profile failed: bad driver", "status"),
+        ('case "$1" in profile) : >"$9.nsys-rep";; export) echo no importer; exit 1;; esac', "export failed: no imp", "install"),
+        ('case "$1" in profile) : >"$9.nsys-rep";; export) /bin/cp "$CAPTURE" "$7";; esac', "was not read back", "--upgrade nvtx"),
     ],
-)
+)  # fmt: skip
 def test_an_nsys_that_does_not_record(
     tools: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, script: str, said: str, mend: str
 ) -> None:

@@ -164,15 +164,8 @@ def test_samples_are_means_over_the_time_of_an_ops_kernels(tmp_path: Path, capsy
         return event("kernel", "k", ts, dur, pid=0, correlation=corr, device=0, stream=7)
 
     def sample(ts: float, value: float, name: str = "gpu__dram_throughput") -> dict[str, Any]:
-        return {
-            "ph": "C",
-            "cat": "hardware_counters",
-            "name": name,
-            "pid": "GPU 0 Counters",
-            "tid": 0,
-            "ts": ts,
-            "args": {"": value},
-        }
+        fixed = {"ph": "C", "cat": "hardware_counters", "pid": "GPU 0 Counters", "tid": 0}
+        return {**fixed, "name": name, "ts": ts, "args": {"": value}}
 
     path = trace(
         tmp_path, op("aten::a", 0, 20), launch(1, 5), op("aten::b", 30, 20), launch(2, 35), kernel(1, 100, 30), kernel(2, 130, 20),
@@ -199,19 +192,8 @@ def ncu_and_capture(tmp_path: Path) -> tuple[Path, Path]:
     ncu = tmp_path / "net.csv"
     sass = [FFMA, FFMA.replace("ffma", "fadd"), FFMA.replace("ffma", "fmul")]
     header = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "Device", "CC", *sass, "dram__bytes.sum"]
-    row = [
-        "0",
-        "9",
-        "void gemm_kernel<int, 0>(const float *, float *)",
-        "(128, 1, 1)",
-        "(4, 1, 1)",
-        "0",
-        "8.0",
-        "1000",
-        "48",
-        "0",
-        "1.792",
-    ]
+    row = ["0", "9", "void gemm_kernel<int, 0>(const float *, float *)", "(128, 1, 1)", "(4, 1, 1)"]
+    row += ["0", "8.0", "1000", "48", "0", "1.792"]
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([header, [""] * 10 + ["Kbyte"], row])
     ncu.write_text("hello\n" + text.getvalue())

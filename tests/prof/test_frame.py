@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,10 @@ from pyprof.model.opcall import OpCall
 from pyprof.model.records import Records
 from pyprof.parse.records.netdict.original import legacy_view
 from pyprof.prof import frame
-from pyprof.prof.columns import COLUMNS, HEADERS
+from pyprof.prof.columns import HEADERS
 from pyprof.prof.frame import Frame, frame_around
 from pyprof.tables import formats, table
-from pyprof.tables.table import Table, printed
+from pyprof.tables.table import printed
 
 CAPTURES = ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/h100_vit.json.gz"]
 
@@ -30,19 +29,6 @@ def test_other_sequence_numbers_are_those_of_each_record(captures: Path, name: s
         view = legacy_view(records.stacks[stack], records.numbers(row), seq)
         expected.append(",".join(map(str, view.alt_seq_id)))
     assert printed(Frame(records).sequence(True)) == expected
-
-
-def test_written_in_parts_is_the_same(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = Frame(load_capture(captures / CAPTURES[0]))
-    table = Table(HEADERS, [column.compute(frame) for column in COLUMNS])
-    for write in (formats.write_csv, formats.write_plain):
-        written = []
-        for size in (1 << 30, 7):
-            monkeypatch.setattr(formats, "_BATCH_ROWS", size)
-            stream = io.StringIO(newline="")
-            write(table, stream)
-            written.append(stream.getvalue())
-        assert written[0] == written[1] and written[0].count("\n") == len(frame.records) + 1
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "plain", "markdown"])
@@ -59,6 +45,7 @@ def test_tables_of_many_parts_are_those_of_one(
     for rows in (1 << 15, 7):
         monkeypatch.setattr(table, "PART_ROWS", rows)
         monkeypatch.setattr(frame, "PART_ROWS", rows)
+        monkeypatch.setattr(formats, "_BATCH_ROWS", rows)
         for file in (capture, stored):
             for more in ([], ["--where", "sil>2us"], ["--sort", "op,sil"]):
                 out = tmp_path / "out"

@@ -15,38 +15,23 @@ import torch
 import pyprof
 from pyprof import nvtx
 from pyprof.errors import UsageError
-from pyprof.model.markers import Kind, decode
+from pyprof.model.markers import Kind
 from pyprof.nvtx.state import STATE
 from pyprof.recording import profile as profile_module
 from pyprof.recording.profile import Recorder as Switch
 from pyprof.recording.steps import StepClock, Steps, StepWindow
+from tests.nvtx.nvtx_recording import Recorder
 
 
-class Ranges:
-    """Keeps the texts of ranges, and how many are open."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.open = 0
-
-    def prepare(self, text: str) -> str:
-        return text
-
-    def push(self, text: str) -> None:
-        self.texts.append(text)
-        self.open += 1
-
-    def pop(self) -> None:
-        self.open -= 1
+class Ranges(Recorder):
+    """Ranges, and what they tell of steps."""
 
     def sizes(self) -> list[int]:
         """Rows of the input of each linear layer."""
-        calls = [decode(text).call for text in self.texts]
-        return [call.tensors[0].shape[0] for call in calls if call is not None and call.op == "linear"]
+        return [marker.call.tensors[0].shape[0] for marker in self.of("torch.nn.functional.linear")]
 
     def names(self, kind: Kind) -> list[str]:
-        found = [decode(text) for text in self.texts]
-        return [marker.name for marker in found if marker.kind is kind]
+        return [marker.name for marker in self.markers if marker.kind is kind]
 
 
 @pytest.fixture

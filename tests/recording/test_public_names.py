@@ -76,16 +76,7 @@ def test_without_torch_one_line_says_so() -> None:
 def test_mypy_knows_what_it_returns(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "user.py").write_text(TYPED)
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--config-file",
-        str(ROOT / "pyproject.toml"),
-        "--cache-dir",
-        str(tmp_path),
-    ]
+    command = f"{sys.executable} -m mypy --strict --config-file {ROOT}/pyproject.toml --cache-dir {tmp_path}".split()
     done = subprocess.run([*command, str(tmp_path / "user.py")], cwd=ROOT, capture_output=True, text=True, check=False)
     said = [line for line in done.stdout.splitlines() if "user.py" in line]
     assert len(said) == 2, done.stdout

@@ -27,20 +27,8 @@ def scrub(source: Path, target: Path, *options: str) -> int:
 
 def csv(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    assert (
-        main(
-            [
-                "prof",
-                str(path),
-                "--csv",
-                "--kinds",
-                "all",
-                "-c",
-                "idx,layer,trace,mod,op,kernel,name,params,sil,flops,src,corr,tid",
-            ]
-        )
-        == 0
-    )
+    columns = "idx,layer,trace,mod,op,kernel,name,params,sil,flops,src,corr,tid"
+    assert main(["prof", str(path), "--csv", "--kinds", "all", "-c", columns]) == 0
     return capsys.readouterr().out
 
 
@@ -149,16 +137,8 @@ def test_layers_that_torch_writes_on_kernels_of_graphs_are_kept(tmp_path: Path) 
 
 
 def test_halves_of_characters_beside_the_events_do_not_stop_it(tmp_path: Path) -> None:
-    kernel = {
-        "ph": "X",
-        "cat": "kernel",
-        "name": "k",
-        "pid": 0,
-        "tid": 7,
-        "ts": 1,
-        "dur": 2,
-        "args": {"stream": 7, "labels": "\ud800"},
-    }
+    args = {"stream": 7, "labels": "\ud800"}
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": args}
     device = {"name": "\ud800", "a\ud800": 1, "id": 0}
     source, out = tmp_path / "in.json", tmp_path / "out.json"
     source.write_text(json.dumps({"schemaVersion": "\ud800", "deviceProperties": [device], "traceEvents": [kernel]}))

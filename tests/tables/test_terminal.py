@@ -17,6 +17,7 @@ from pyprof.tables.readable import readable
 from pyprof.tables.table import Fractions, Header, Integers, LazyTable, Table, Texts, Values
 from pyprof.tables.terminal import Screen, write_on
 from tests.conftest import ROOT
+from tests.terminals import Screen as Terminal
 from tests.terminals import bare, on_terminal
 from tests.tiny import Nsys
 
@@ -116,16 +117,9 @@ def test_names_are_neither_markup_nor_orders_to_the_terminal() -> None:
     assert lines[1:6] == ["[red]a[/]", "[/nothing]", r"\u001b[31mb\u009b", "c d", ":smile:"] and lines[6].startswith("表")
 
 
-class _Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
 def test_colours_mean_something(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    stream = _Terminal()
+    stream = Terminal()
     write_on(Screen(100, 45), [TABLE], stream)
     header, used, unused, zero, unknown = stream.getvalue().splitlines()
     assert header.startswith("\x1b[1mLayer") and "\x1b[36m" in used  # bold; a bar

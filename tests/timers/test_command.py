@@ -88,13 +88,7 @@ def test_the_op_that_took_most_time(capture: str, capsys: pytest.CaptureFixture[
         (("--op", "aten::mm", "--shape", "4,5", "5,6"), "aten::mm: mm(fp32[4,5], fp32[5,6])"),
         (("--op", "mm", "--shape", "[4,5]", "[5,6]", "--dtype", "bfloat16"), "aten::mm: mm(bf16[4,5], bf16[5,6])"),
         (("--op", "torch.relu", "--shape", "4"), "torch.relu: relu(fp32[4])"),
-        (
-            (
-                "--op",
-                "aten::sum(fp32[4,5]{1,4}, [0], True)",
-            ),
-            "aten::sum: sum(fp32[4,5]{1,4}, [0], True)",
-        ),
+        (("--op", "aten::sum(fp32[4,5]{1,4}, [0], True)"), "aten::sum: sum(fp32[4,5]{1,4}, [0], True)"),
     ],
 )
 def test_without_a_capture(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sqlite3
 from pathlib import Path
@@ -20,8 +18,6 @@ from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
-from pyprof.tables.formats import write_aligned, write_csv
-from pyprof.tables.table import Table
 from tests.tiny import SCHEMA, SESSION_END, Nsys
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"
@@ -121,25 +117,6 @@ def test_shares_of_a_cost_beyond_what_a_float_holds_sum_exactly(tmp_path: Path, 
     assert sum(shares) == 2 * side**3 and min(shares) == 0 and shares[0] == 0  # a kernel without time carries none
 
 
-def test_every_text_survives_each_form_of_output(tmp_path: Path) -> None:
-    name = 'a\nb,"c" \u00e9\u3000x\u2028\x00'
-    n = Nsys()
-    n.range(f"layer:{name}", 1, 900)
-    n.kernel("void k<(int)4, float>(int, char*)", 20, 1000, 1010)
-    frame = Frame(load(n, tmp_path))
-    columns = [c for c in COLUMNS if c.key in ("idx", "layer", "kernel", "sil")]
-    table = Table([c.header for c in columns], [c.compute(frame) for c in columns])
-    out = io.StringIO(newline="")
-    write_csv(table, out)
-    header, row = csv.reader(io.StringIO(out.getvalue(), newline=""))
-    assert row == ["1", name, "k", "10"] and len(header) == 4
-    for width in (45, 60, 61):
-        out = io.StringIO()
-        write_aligned(table, out, width)
-        head, row_text = out.getvalue().removesuffix("\n").split("\n")
-        assert len(head) == len(row_text) <= width
-
-
 def _training() -> Nsys:
     n = Nsys()
     n.range("aten::linear, seq = 5, op_id = 1, sizes = [[4, 8], [2, 8], []]", 10, 40)
@@ -178,18 +155,6 @@ def test_a_column_may_be_missing_or_hold_extremes(tmp_path: Path, name: str, col
             continue
         written = list(lines(records))
         assert len(written) == len(table(records)) and list(lines(read_lines(written, "x", op_rules()))) == written
-
-
-@pytest.mark.parametrize("key", ["kDuration", "layer", "seqId", "dir", "tid", "grid", "instance", "call", "gpu"])
-@pytest.mark.parametrize("value", [None, -1, "x", [1], [None], {}, {"a": 1}])
-def test_a_record_with_an_odd_value_is_read_or_refused_by_number(tmp_path: Path, key: str, value: Any) -> None:
-    record = json.loads(next(iter(lines(load(_training(), tmp_path))))) | {key: value}
-    try:
-        rows = table(read_lines([json.dumps(record) + "\n"], "net.dict", op_rules()))
-    except PyprofError as error:
-        assert "line 1 is" in str(error) and error.hint
-    else:
-        assert len(rows) == 1
 
 
 def test_the_sequence_number_0_of_a_backward_function_is_kept_by_net_dict(tmp_path: Path) -> None:

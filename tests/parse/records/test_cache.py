@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,17 +15,9 @@ pytest.importorskip("pyarrow", reason="--cache needs pyarrow")
 from pyprof.cli import main
 from pyprof.loading import load as loading
 from pyprof.parse.records import cache
-from tests.tiny import Nsys
+from tests.test_loading import nsys, torch_trace
 
 Run = Callable[..., tuple[str, str]]
-
-
-def nsys(path: Path) -> Path:
-    """A capture of one op and its kernel."""
-    made = Nsys()
-    made.range("aten::mm, seq = 1, op_id = 1, sizes = [[4, 8], [8, 2]]", 10, 50)
-    made.kernel("gemm", 20, 100, 200)
-    return made.write(path)
 
 
 @pytest.fixture
@@ -84,13 +75,9 @@ def test_another_capture_or_another_code_finds_nothing(capture: Path, run: Run, 
     assert len(_entries()) == 3
 
 
-def test_a_rank_known_from_the_file_name_is_each_copys_own(capture: Path, run: Run) -> None:
-    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5.0, "dur": 2.0, "args": {"correlation": 3}}
-    launch = event | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": 1}
-    text = json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [event, launch]})
+def test_a_rank_that_only_the_name_tells_is_that_of_each_copy(capture: Path, run: Run) -> None:
     for rank in (0, 1):
-        copy = capture.with_name(f"rank{rank}.json")
-        copy.write_text(text)
+        copy = torch_trace(capture.with_name(f"rank{rank}.json"))
         expected = run("prof", copy, "-c", "idx,rank,kernel")
         assert expected[0].splitlines()[1].split() == ["1", str(rank), "k"]
         assert [run("prof", copy, "-c", "idx,rank,kernel", "--cache") for _ in range(2)] == [expected] * 2

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from pyprof.cli import main
 from pyprof.parse.records.dataset import stored
 from pyprof.parse.records.workers import on_dask
 from tests.conftest import ROOT
+from tests.parse.records.test_workers import _wait
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
@@ -95,9 +95,9 @@ def test_a_scheduler_that_is_killed_is_named(tmp_path: Path) -> None:
     worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
     process = subprocess.Popen([*worker, "--death-timeout", "5"], **options)  # type: ignore[call-overload]
     try:
-        _until(lambda: _answers(int(port)))
+        _wait(lambda: _answers(int(port)))
         began = tmp_path / "began"
-        ending = threading.Thread(target=lambda: (_until(began.exists), server.kill()))
+        ending = threading.Thread(target=lambda: (_wait(began.exists), server.kill()))
         ending.start()
         with dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
             results = dict(on_dask(_waits, [str(began)], address))
@@ -115,10 +115,3 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _until(happened: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if happened():
-            return
-        time.sleep(0.01)

@@ -65,8 +65,9 @@ def test_real_captures_come_back_as_they_were(captures: Path, tmp_path: Path, na
     assert {n: again[n].dtype for n in COLUMNS} == {n: np.dtype(dtype) for n, (dtype, _) in COLUMNS.items()}
     assert (again.counts, again.notes, again.source) == (records.counts, records.notes, records.source)
     assert list(lines(again)) == list(lines(records))
+    frames = Frame(records), Frame(again)
     for column in SHOWN:
-        assert column.texts(Frame(again)) == column.texts(Frame(records)), column.key
+        assert column.texts(frames[0]) == column.texts(frames[1]), column.key
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=5)

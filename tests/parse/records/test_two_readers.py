@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     own: OpCall | None
 
 
+@cache
 def rows_of(path: Path) -> dict[int, Row]:
     """Correlation id -> kernel, for kernels with a launch."""
     records = load_capture(path)

@@ -9,6 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from pyprof.report.advice.base import Advice, Budget
@@ -133,6 +134,9 @@ class Found(NamedTuple):
 @cache
 def found_in(path: Path) -> Found:
     overview = overview_of(path)
+    gaps = overview.division.gaps
+    divided = overview.idle.causes.of(np.arange(len(gaps)))
+    assert (divided >= 0).all() and np.array_equal(divided.sum(axis=1), gaps.time_ns)
     finders, budget = {find.__module__.rpartition(".")[2]: find for find in KINDS}, Budget(overview.division)
     products = {kind: one for kind in PRODUCTS if (one := finders[kind](overview, budget)) is not None}
     return Found(advice_of(overview), products, dict(overview.parts), overview.division.wall_ns)

@@ -80,10 +80,10 @@ def check(events: list[Event]) -> None:
                 open_until.pop()
             assert not open_until or end <= open_until[-1]
             open_until.append(end)
+    begins = {track: {start for start, _ in slices} for track, slices in tracks.items()}
     for ends in arrows.values():
         assert sorted(event["ph"] for event in ends) == ["f", "s"]
-        for event in ends:
-            assert ns(event["ts"]) in [start for start, _ in tracks[event["pid"], event["tid"]]]
+        assert all(ns(event["ts"]) in begins[event["pid"], event["tid"]] for event in ends)
 
 
 def test_a_kernel_is_drawn_with_all_that_is_known_of_it(tmp_path: Path) -> None:

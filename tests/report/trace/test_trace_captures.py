@@ -57,30 +57,20 @@ def table_rows(trace: Trace, name: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CAPTURES])
-def test_a_timeline_reads_back_to_the_same_records(captures: Path, tmp_path: Path, name: str) -> None:
-    before = load(str(captures / name))
-    after = load(str(written(captures / name, tmp_path)))
+def test_a_timeline_is_valid_and_reads_back_to_the_same_records_and_tables(captures: Path, tmp_path: Path, name: str) -> None:
+    timeline = written(captures / name, tmp_path)
+    check(json.loads(timeline.read_bytes())["traceEvents"])
+    before, after = load(str(captures / name)), load(str(timeline))
     assert list(lines(after)) == list(lines(before))
     facts = [(records.source, records.utc_ns, records.notes, records.counts) for records in (before, after)]
     assert facts[0] == facts[1]
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CAPTURES])
-def test_and_to_the_same_tables_of_the_capture(captures: Path, tmp_path: Path, name: str) -> None:
-    before, after = load_with_trace(str(captures / name), whole=True)[1], open_trace(written(captures / name, tmp_path))
-    assert before is not None
+    theirs, ours = load_with_trace(str(captures / name), whole=True)[1], open_trace(timeline)
+    assert theirs is not None
     for table in TABLES:
-        assert table_rows(after, table) == table_rows(before, table), table
+        assert table_rows(ours, table) == table_rows(theirs, table), table
     for one in ("source", "version", "session_end_ns", "utc_ns", "notes"):
-        assert getattr(after, one) == getattr(before, one)
-    assert (after.samples is None) == (before.samples is None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CAPTURES)
-def test_every_event_is_valid_and_slices_nest(captures: Path, tmp_path: Path, name: str) -> None:
-    whole = json.loads(written(captures / name, tmp_path).read_bytes())
-    check(whole["traceEvents"])
+        assert getattr(ours, one) == getattr(theirs, one)
+    assert (ours.samples is None) == (theirs.samples is None)
 
 
 def test_a_training_step_with_backward_is_drawn_whole(captures: Path, tmp_path: Path) -> None:

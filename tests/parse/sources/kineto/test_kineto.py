@@ -519,14 +519,6 @@ def enclosing(trace: Trace, launches: np.ndarray) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def test_eight_ranks_are_told_apart(captures: Path) -> None:
-    files = sorted((captures / "kineto/v100_dlrm_8ranks").glob("*.gz"))
-    traces = [open_trace(path) for path in files]
-    assert [trace.processes["rank"].tolist() for trace in traces] == [[rank] for rank in range(8)]
-    reduce = [m.call for trace in traces for m in markers_of(trace, "nccl:all_reduce")]
-    assert reduce and all(call is not None and call.tensors for call in reduce)
-
-
 def test_layers_and_lines_of_an_inference(captures: Path) -> None:
     trace = open_trace(captures / "kineto/h100_vit.json.gz")
     (row, *_) = rows_of(trace, "aten::conv2d")
