@@ -161,7 +161,8 @@ def test_messages_show_names_of_files(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_messages_go_through_tell() -> None:
     """A name in one that is printed beside it would reach the terminal as it is. What runs in a user's program says its own."""
     for path in sorted((ROOT / "pyprof").rglob("*.py")):
-        if path.relative_to(ROOT / "pyprof").parts[0] in ("messages.py", "nvtx", "recording", "examples"):
+        room = path.relative_to(ROOT / "pyprof")
+        if room.parts[0] in ("messages.py", "nvtx", "recording", "examples") or str(room) == "commands/run.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":

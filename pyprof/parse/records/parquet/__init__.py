@@ -39,7 +39,7 @@ def rows_of(path: Path) -> int:
 
     try:
         return int(pq.read_metadata(path).num_rows)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return 0
 
 
