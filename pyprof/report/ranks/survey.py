@@ -58,11 +58,11 @@ class Survey:
         step, stream = records["step"][rows].astype(np.int64), records["stream"][rows].astype(np.int64)
         owner = unit.rank if unit.rank >= 0 else -2 - number
         self.meetings.add(owner, Recorded(step, stream, start, end, code, distinct))
-        self.timelines.add(records, origin, len(times.steps))
+        self.timelines.add(records, origin, len(times.steps), unit.trace)
         self.busy.append(times)
         self.communicates.append(len(rows) > 0)
         self.files.add(file)
-        self.units.append(unit._replace(records=Records({})))
+        self.units.append(unit._replace(records=Records({}), trace=None))
 
     @cached_property
     def rank_numbers(self) -> Ints:

@@ -14,8 +14,8 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Array, Integers, Ints
 from pyprof.model.host import Host
 from pyprof.model.records import Records
-from pyprof.model.trace import ActivityKind
-from pyprof.parse.attribution.pauses import LONG_NS
+from pyprof.model.trace import ActivityKind, Trace
+from pyprof.parse.attribution.pauses import LONG_NS, begin_of, doing
 from pyprof.report.ranks.busy import COMMUNICATION, classes
 
 Work = tuple[str, str]  # (layer, op)
@@ -52,8 +52,8 @@ class Timelines:
         self.steps: list[int] = []
         self.units: list[Timeline] = []  # in the order of `add`
 
-    def add(self, records: Records, origin: int, steps: int) -> None:
-        """One unit. origin: ns to add to its times."""
+    def add(self, records: Records, origin: int, steps: int, trace: Trace | None = None) -> None:
+        """One unit. origin: ns to add to its times; trace: its capture, None for records alone."""
         rows = np.flatnonzero(records["step"] >= 0)  # launches of steps, or all without steps
         rows = rows if len(rows) else np.arange(len(records))
         rows = rows[np.argsort(records["start_ns"][rows], kind="stable")]
@@ -61,13 +61,16 @@ class Timelines:
         launch = np.where((launch < 0) & (kind == ActivityKind.CPU), start, launch)
         first, least = int(launch[0] if launch[0] >= 0 else start[0]), int(records["step"][rows].min())
         pid, host = int(records["pid"][rows[0]]), records.host
-        known = {} if host is None else {one[:2]: one[2] for one in host.begins}
-        begun = known.get((pid, least), -1)
+        if trace is not None:
+            begun = begin_of(trace, pid, least, int(start[0]))
+        else:
+            known = {} if host is None else {one[:2]: one[2] for one in host.begins}
+            begun = known.get((pid, least), -1)
         self.begin_known.append(0 <= begun <= first)
         begun = begun if self.begin_known[-1] else first
         pause = late_launches(start, dur, launch, begun)
         codes, of_row = self._codes(records, rows)
-        doing = self._doing(records, rows, launch, pause)
+        doing = self._doing(records, rows, launch, pause, trace)
         self.begin.append(begun + origin)
         self.steps.append(steps)
         talks = classes(kind, phase) == COMMUNICATION
@@ -95,13 +98,15 @@ class Timelines:
                 self.src.setdefault(code, stack.trace[-1])
         return codes, distinct.inverse
 
-    def _doing(self, records: Records, rows: Ints, launch: Ints, pause: Ints) -> Array:
+    def _doing(self, records: Records, rows: Ints, launch: Ints, pause: Ints, trace: Trace | None) -> Array:
         """Code of the host's activity in each pause; of records without a host, of the user's range that it launched from."""
         codes, long = np.zeros(len(rows), np.int32), np.flatnonzero(pause >= LONG_NS)
         if not len(long):
             return codes
         pid, tid = (records[name][rows[long]].astype(np.int64) for name in ("pid", "tid"))
-        if records.host is not None:
+        if trace is not None:
+            names = doing(trace, pid, tid, launch[long] - pause[long], launch[long])
+        elif records.host is not None:
             names = _recorded(records.host, pid, tid, launch[long])
         else:
             ranges = [stack.ranges[-1] if stack.ranges else "" for stack in records.stacks] + [""]

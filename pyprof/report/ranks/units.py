@@ -28,8 +28,8 @@ class Unit(NamedTuple):
     """The GPU activity of one rank in one file; without any, its ops on the CPU.
 
     rank: -1 unknown; name: of the file, with process and device where it holds several units; origin_ns: what to add to a time
-    to have nanoseconds since 1970, -1 unknown; begin_ns: the first record of the file; trace: the capture, None of records
-    alone; ends: whether collectives end where their records do, unlike ops on the CPU that request one and return.
+    to have nanoseconds since 1970, -1 unknown; begin_ns: the first record of the file; ends: whether collectives end where
+    their records do, unlike ops on the CPU that request one and return; trace: the capture, None for records alone.
     """
 
     rank: int
@@ -38,6 +38,7 @@ class Unit(NamedTuple):
     origin_ns: int
     begin_ns: int
     ends: bool = True
+    trace: Trace | None = None
 
 
 def files_of(names: Sequence[str]) -> list[File]:
@@ -91,7 +92,7 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
         known = recorded if recorded >= 0 or several else named_rank(path)
         part = rows[distinct.inverse == number]
         chosen = records if len(part) == len(records) else records.select(part)
-        yield Unit(known, name, chosen, records.utc_ns, begin_ns, ends)
+        yield Unit(known, name, chosen, records.utc_ns, begin_ns, ends, trace)
 
 
 def with_workers(records: Records, trace: Trace) -> tuple[Records, bool]:
