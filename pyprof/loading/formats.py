@@ -81,7 +81,9 @@ def _json_size(given: Input) -> Size | None:
     return Size(json_bytes=unpacked) if unpacked > 3 * packed else None  # traces pack to a tenth or less
 
 
-def _parquet_size(given: Input) -> Size:
+def _parquet_size(given: Input) -> Size | None:
+    if not given.folder and not given.is_file:
+        return None  # a pipe is read once
     files = _module("records.dataset").stored(given.path) if given.folder else [given.path]
     return Size(records=sum(map(_module("records.parquet").rows_of, files)))
 
