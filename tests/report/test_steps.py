@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading.load import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.steps import Steps
@@ -164,11 +163,11 @@ def test_chosen_steps_keep_their_begin_unless_earlier_ones_still_run(tmp_path: P
     n.kernel(GEMM, 1_100, 1_200, until)
     n.kernel(GEMM, 2_400, 2_500, 2_800)
     n.kernel(GEMM, 3_400, 3_500, 3_800)
-    records, trace = load_with_trace(str(n.write(tmp_path / "net.sqlite")))
-    overview = Overview(Frame(records), trace, records["step"] >= 1)
+    records = load(str(n.write(tmp_path / "net.sqlite")), with_host=True)
+    overview = Overview(Frame(records), records["step"] >= 1)
     assert (overview.window.begin_ns, overview.window.end_ns) == (begin, 4_000)
     assert overview.steps is not None and overview.steps.time_ns.tolist() == [1_000, 1_000]
-    one = Overview(Frame(records), trace, np.arange(len(records)) == 1)  # by time, say: whatever it holds of steps
+    one = Overview(Frame(records), np.arange(len(records)) == 1)  # by time, say: whatever it holds of steps
     assert one.steps is not None and one.steps.begin_ns.tolist() == [2_000]
 
 
@@ -176,7 +175,7 @@ def test_a_step_of_which_a_part_was_chosen_is_none(tmp_path: Path) -> None:
     n = Nsys()
     n.range('step 0 #pyprof{"step":0}', 1_000, 2_000)
     launches(n, 1_100, 1_500)
-    records, trace = load_with_trace(str(n.write(tmp_path / "net.sqlite")))
-    overview = Overview(Frame(records), trace, np.arange(len(records)) == 0)
+    records = load(str(n.write(tmp_path / "net.sqlite")), with_host=True)
+    overview = Overview(Frame(records), np.arange(len(records)) == 0)
     assert overview.steps is None
     assert (overview.window.begin_ns, overview.window.end_ns) == (1_150, 1_200)
