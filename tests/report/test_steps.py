@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pyprof.loading.load import load
 from pyprof.prof.frame import Frame
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.steps import Steps
