@@ -27,8 +27,7 @@ from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.hardware.kernels import Verdict, classify, verdict
 from pyprof.model.opcall import OpCall
-from pyprof.model.trace import ActivityKind, integer
-from pyprof.parse.sources.kineto.counters import Samples
+from pyprof.model.trace import ActivityKind, Samples, integer
 from pyprof.parse.sources.measured.launches import Measured
 from pyprof.prof import formulas
 from pyprof.prof.columns import RecordTable

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pyprof.columns.distinct import narrowest
-from pyprof.columns.types import Array, Bools, Ints
+from pyprof.columns.types import Array, Bools, Floats, Ints
 from pyprof.model.markers import Marker, decode, split_ids
 
 if TYPE_CHECKING:
-    from pyprof.parse.sources.kineto.counters import Samples
     from pyprof.parse.sources.measured.launches import Measured
 
 
@@ -288,6 +287,16 @@ class Labels:
             found = self._codes[key] = len(self.markers)
             self.markers.append(marker)
         return found
+
+
+class Samples(NamedTuple):
+    """Counters of whole devices, one value a row. metric: code into metrics; value: as in the trace."""
+
+    time_ns: Ints
+    device: Ints
+    metric: Ints
+    value: Floats
+    metrics: list[str]
 
 
 @dataclass(eq=False, repr=False)

@@ -18,8 +18,7 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Bools, Ints
 from pyprof.messages import done
 from pyprof.model.records import GPU_NUMBERS, Records
-from pyprof.model.trace import ActivityKind, Strings, Table, Trace, make_table
-from pyprof.parse.sources.kineto.counters import Samples
+from pyprof.model.trace import ActivityKind, Samples, Strings, Table, Trace, make_table
 from pyprof.parse.sources.kineto.exported import Exported
 from pyprof.prof.frame import Frame
 from pyprof.report.time.steps import Steps

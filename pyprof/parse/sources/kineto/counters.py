@@ -7,29 +7,18 @@ write `hardware_counters`: the counts of a device since the sample before. Knows
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from pyprof.columns.types import Floats, Ints
-from pyprof.model.trace import integer
+from pyprof.model.trace import Samples, integer
 from pyprof.parse.sources.kineto.events import Event, nanoseconds
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.measured.launches import Launch, Measured
 
 _NO_NAME = "__missing__"
-
-
-class Samples(NamedTuple):
-    """One value a row. metric: code into metrics; value: as in the trace."""
-
-    time_ns: Ints
-    device: Ints
-    metric: Ints
-    value: Floats
-    metrics: list[str]
 
 
 class CounterEvents:
