@@ -111,17 +111,17 @@ def expected_bytes(size: Size, command: str, *, parquet: bool = False) -> int:
 def foresee(name: str, size: Size | None) -> None:
     """Raise InputError if the current command would need more memory for this file than is available.
 
-    size: None if unknown. Then, and for a part of stored records, nothing is checked.
+    size: None if unknown. Then, and for a part of stored records in `prof`, which reads only that, nothing is checked.
     """
     reader, most = _reader.get(), _given.get() or machine_bytes()
-    if size is None or not reader.name or most is None or (reader.part and size.records):
+    if size is None or not reader.name or most is None or (reader.part and size.records and reader.name == "prof"):
         return
     expected = expected_bytes(size, reader.name, parquet=reader.parquet)
     if expected > most:
         there = f"--max-memory is {_gib(most)}" if _given.get() else f"this machine has {_gib(most)}"
-        part_of = "--time 0s:10s or --step A:B reads a part of it" if size.records else (
+        part_of = "pyprof prof --time 0s:10s or --step A:B reads a part of it" if size.records else (
             "record fewer steps (pyprof run --steps A:B), or on a larger machine: pyprof parse FILE -o net.parquet; "
-            "--time A:B and --step A:B then read a part of that"
+            "pyprof prof --time A:B or --step A:B then reads a part of that"
         )  # fmt: skip
         raise InputError(f"{name}: {reader.name} would take about {_gib(expected)} of memory; {there}", part_of)
 

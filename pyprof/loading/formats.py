@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyprof.model.records import Records
     from pyprof.model.trace import Trace
     from pyprof.parse.sources.measured.launches import Measured
+    from pyprof.parse.sources.sqlite import Database
 
 _FIRST_BYTES = 1 << 14
 _PARQUET = b"PAR1"
@@ -61,9 +62,9 @@ def _module(name: str) -> Any:
     return import_module(f"pyprof.parse.{name}")
 
 
-def _export_size(given: Input) -> Size:
+def _export_size(database: Database) -> Size:
     """Rows of the large tables of nsys or nvprof, by their largest row numbers."""
-    counted = {name: sum(map(given.database.about_rows, filter(re.compile(pattern).search, given.tables)))
+    counted = {name: sum(map(database.about_rows, filter(re.compile(pattern).search, database.tables)))
                for name, pattern in _ROWS.items()}  # fmt: skip
     return Size(**counted)
 
@@ -131,6 +132,7 @@ def _read_report(given: Input) -> Trace:
 
     with exported(given.file()[1], given.name) as path, path.open("rb") as stream:
         with closing(Database(stream.fileno(), path, given.name)) as database:
+            foresee(given.name, _export_size(database))
             return nsys.read(database)
 
 
@@ -184,14 +186,14 @@ CAPTURES = (
         lambda given: _NVPROF_TABLE in given.tables,
         lambda given: _module("sources.nvprof").read(given.database),
         alone=True,
-        size=_export_size,
+        size=lambda given: _export_size(given.database),
     ),
     InputFormat(
         "nsys export",
         lambda given: not _NSYS_TABLES.isdisjoint(given.tables),
         lambda given: _module("sources.nsys").read(given.database),
         alone=True,
-        size=_export_size,
+        size=lambda given: _export_size(given.database),
     ),
     InputFormat(
         "torch.profiler trace",
