@@ -428,11 +428,14 @@ def test_compiled_programs_tell_their_kernels(tmp_path: Path, monkeypatch: pytes
 # ---------------------------------------------------------------------------------------------- signals
 
 
-def _until(stream: IO[str], begin: str) -> None:
+def _until(stream: IO[str], word: str) -> None:
+    """Read on until a line has the word: not always at its begin, for the program's thread prints too."""
+    said = []
     for line in stream:
-        if line.startswith(begin):
+        said.append(line)
+        if word in line:
             return
-    pytest.fail(f"never said {begin}")
+    pytest.fail(f"never said {word}: {said}")
 
 
 @pytest.mark.parametrize("begun", [False, True])
