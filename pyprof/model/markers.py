@@ -238,6 +238,8 @@ _ENGINE = "autograd::engine::evaluate_function: "
 _NAMED = re.compile(
     r"Optimizer\.step#(?P<optimizer>[\w.]+?)\.step|ProfilerStep#(?P<step>\d+)|(?P<namespace>\w+)::(?P<op>[\w.]+)"
 )
+# Ranges that torch puts around the ops of a tensor subclass and around a custom op: the ops around and inside them did the work.
+_WRAPPERS = re.compile(r"PythonSubclass|GeneratedBackwardFor_\w+(?<!Backward)")
 _BARE_OPS = frozenset({"detach", "detach_"})  # torch prints these two without a namespace
 
 
@@ -270,6 +272,11 @@ def is_backward_name(name: str) -> bool:
     return _BACKWARD.fullmatch(name) is not None
 
 
+def is_wrapper(name: str) -> bool:
+    """Whether a range of torch's only passes a call on, and is no op: `PythonSubclass`, `GeneratedBackwardFor_mylib_foo`."""
+    return _WRAPPERS.fullmatch(name) is not None
+
+
 def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     name, _, sizes = text.partition(", sizes = ")
     if name.startswith(_ENGINE):
@@ -286,7 +293,7 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
         return Marker(Kind.DISPATCH, text, name, _emit_call(named["namespace"], named["op"].partition(".")[0], sizes))
     if sizes and (collective := re.fullmatch(r"(nccl|gloo|mpi|ucc):(\w+)", name)) is not None:
         return Marker(Kind.DISPATCH, text, name, _emit_call(collective[1], collective[2], sizes))
-    if keyed and name == "record_param_comms":
+    if keyed and (name == "record_param_comms" or is_wrapper(name)):
         return Marker(Kind.INTERNAL, text, name)
     if keyed and (numbered or sizes or name in _BARE_OPS):
         # Older releases print `mul, seq = 66` without a namespace; a class name is an autograd function running forward.

@@ -181,7 +181,11 @@ def _join_forward(capture: CaptureFacts, kernels: KernelRanges, results: SliceRe
     if len(bare):
         bare = distinct_values(owner[bare])
         forward_op[bare] = op_after(capture, Rows(forward[bare]))
-    row = np.where(directions.is_backward, take(take(forward_op, owner), of_kernel), -1)
+    row = np.where(directions.is_backward & ~kernels.alone, take(take(forward_op, owner), of_kernel), -1)
+    # Rule 3: where the forward op has no formula, the ops inside its backward tell more.
+    labels, label = capture.labels, ranges["label"]
+    has_own = np.isin(labels.kind[take(label, kernels.op_row)], (Kind.OP, Kind.DISPATCH))
+    row[has_own & ~labels.has_formula[take(label, row)]] = -1
     unknown = {
         "backward functions whose forward thread is unknown": ties,
         "backward functions whose forward op is not in the capture": missing,

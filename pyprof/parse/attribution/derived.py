@@ -9,6 +9,9 @@ called, as lists [full name, argument ...] in order of begin, equal ones once. V
 of a tensor of three dimensions: it may be the only thing that shows the weights of experts. `engine_step`: the text of the
 serving engine's annotation around the launch, for an op of a replayed graph around the replay.
 
+Local sizes: a DTensor calls an op a second time with the part that this process holds. The op then has an argument `ran`, the
+calls that did the work in the form of `inside`; its cost is theirs.
+
 Numpy over ranges and rows; Python only over distinct pairs of labels, sequences of ops, pairs of op and step.
 """
 
@@ -33,7 +36,7 @@ from pyprof.parse.attribution.ops import OpsAround, nearest
 from pyprof.parse.attribution.ranges import CaptureFacts
 
 _FP32 = 6  # c10's number of the type, as it is recorded among an op's arguments
-INSIDE, ENGINE_STEP = "inside", "engine_step"
+INSIDE, ENGINE_STEP, RAN = "inside", "engine_step", "ran"
 _MOST_INSIDE = 64
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
@@ -152,22 +155,56 @@ def with_inside(trace: Trace, around: OpsAround) -> Retyped:
         return Retyped(Rows(owners), owners)
     above = np.append(nearest(nested, asking)[nested.parent], -1)  # of each range the innermost that asks around it
     called = np.flatnonzero((above >= 0) & (around.kind == Kind.DISPATCH) & around.labels.telling[label])
-    called = called[np.lexsort((called, above[called]))]  # positions are in order of begin
-    bounds = np.searchsorted(above[called], owners), np.searchsorted(above[called], owners, "right")
-    place = np.arange(len(called)) - np.repeat(bounds[0], bounds[1] - bounds[0])
+    return _with_calls(trace, around, INSIDE, above[called], called)
+
+
+def with_local_sizes(trace: Trace, around: OpsAround) -> Retyped:
+    """Ranges of the ops whose work was done by a second call of an op in them with smaller sizes, with labels that hold it."""
+    label, name = around.label, around.labels.name[around.label]
+    caller = np.append(around.last_op[around.nested.parent], -1)
+    works = around.labels.candidate[label] | around.labels.copy[label]
+    inner = np.flatnonzero(works & (name >= 0) & (name == name[caller]) & (label != label[caller]))
+    pairs, _, kind = distinct_rows(label[caller[inner]], label[inner])
+    calls = ([trace.markers[code].call for code in pair] for pair in pairs.T.tolist())
+    inner = inner[np.array([_is_part(*pair) for pair in calls], np.bool_)[kind]]
+    inner = inner[np.bincount(caller[inner], minlength=len(label))[caller[inner]] == 1]  # several may share the work
+    inner = inner[~np.isin(inner, caller[inner])]  # of a chain of calls the last
+    root = around.formula_root[caller[inner]]
+    order = np.lexsort((inner, root))
+    order = order[root[order] >= 0]
+    return _with_calls(trace, around, RAN, root[order], inner[order])
+
+
+def _is_part(whole: OpCall | None, part: OpCall | None) -> bool:
+    """Whether the tensors of a call are as many as those of another, with as many dimensions, some smaller and none larger."""
+    if whole is None or part is None or len(whole.tensors) != len(part.tensors):
+        return False
+    shapes = [(a.shape, b.shape) for a, b in zip(whole.tensors, part.tensors, strict=True)]
+    sizes = [pair for a, b in shapes for pair in zip(a, b, strict=False)]
+    return all(len(a) == len(b) for a, b in shapes) and all(a >= b for a, b in sizes) and any(a > b for a, b in sizes)
+
+
+def _with_calls(trace: Trace, around: OpsAround, name: str, owner: Array, called: Array) -> Retyped:
+    """Ranges of the owners, and labels with the calls of each as one more argument. owner: position of the op that each call
+    belongs to; called: positions of the calls in order of begin."""
+    label = around.label
+    order = np.argsort(owner, kind="stable")
+    owner, called = owner[order], called[order]
+    owners, first, count = np.unique(owner, return_index=True, return_counts=True)
+    place = np.arange(len(called)) - np.repeat(first, count)
     with np.errstate(over="ignore"):
         powers = np.cumprod(np.full(int(place.max(initial=0)) + 1, _PRIME))
         sums = np.cumsum((label[called].astype(np.int64) + 1).astype(np.uint64) * powers[place], dtype=np.uint64)
     sums = np.append(np.uint64(0), sums)
-    hashes = (sums[bounds[1]] - sums[bounds[0]]).view(np.int64) >> 3
-    _, example, inverse = distinct_rows(label[owners], bounds[1] - bounds[0], hashes)
+    hashes = (sums[first + count] - sums[first]).view(np.int64) >> 3
+    _, example, inverse = distinct_rows(label[owners], count, hashes)
     codes = []
     for at in example.tolist():
-        own, part = int(label[owners[at]]), label[called[bounds[0][at] : bounds[1][at]]].tolist()
+        own, part = int(label[owners[at]]), label[called[first[at] :][: count[at]]].tolist()
         calls = [call for one in dict.fromkeys(part) if (call := trace.markers[one].call) is not None]
         listed = [[call.name, *map(_without_gradient, call.args)] for call in calls[:_MOST_INSIDE]]
-        codes.append(with_argument(trace, own, INSIDE, listed) if listed else own)
-    return Retyped(Rows(nested.row[owners]), np.array(codes, np.int64)[inverse])
+        codes.append(with_argument(trace, own, name, listed) if listed else own)
+    return Retyped(Rows(around.nested.row[owners]), np.array(codes, np.int64)[inverse])
 
 
 def _without_gradient(value: object) -> object:

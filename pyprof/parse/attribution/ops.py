@@ -64,9 +64,10 @@ class OpsAround:
     """The ranges around each position, by their role for a kernel that is launched there.
 
     label, seq, thread, start, kind: of the range itself; last_op: the innermost op; formula_root: the outermost op with a
-    formula, copies apart; backward, engine, inner, optimizer: the innermost range of that kind; function: the autograd function
-    that the kernel serves; recomputed, numbered: see `_find_recomputed`; discarded: ops that run again only for the tensors
-    that they keep, to which no backward function belongs.
+    formula, copies and collectives apart; backward, engine, inner, optimizer: the innermost range of that kind; function: the
+    autograd function that the kernel serves; beside: the engine runs it around that function, not inside; recomputed, numbered:
+    see `_find_recomputed`; discarded: ops that run again only for the tensors that they keep, to which no backward function
+    belongs.
     """
 
     def __init__(self, capture: CaptureFacts, nested: Nested) -> None:
@@ -89,17 +90,20 @@ class OpsAround:
         calls = np.zeros(len(copy), np.bool_)
         calls[caller[labels.is_op[self.label]]] = True
         apart = np.asarray(copy & ~copy[caller] & np.where(converts, calls, ~works[caller]))
+        # A collective too, wherever it is nested; what a collective calls belongs to it.
+        collective = labels.collective[self.label]
+        apart |= collective & ~collective[caller]
         self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, apart)
         self.backward = nearest(nested, backward, boundary & ~backward)
         self.engine = nearest(nested, self.kind == Kind.ENGINE)
-        # Rule 4: the engine sums a gradient to the size of what was broadcast (a bias) and adds gradients up after the function
-        # has returned, still within its own range around it: that is work of the function too.
+        # Rule 4: around a function the engine runs hooks, adds gradients up and sums them to the size of what was broadcast. That
+        # is no part of the function, but belongs to its layer.
         edge, ran = nearest(nested, boundary), np.full(len(backward), -1, np.int32)
         functions = np.flatnonzero(backward)[::-1]  # of several within one range of the engine the first
         ran[nested.parent[functions]] = functions
         ran[-1] = -1
-        outside = (self.backward < 0) & (edge >= 0) & (self.engine == edge)
-        self.function = Positions(np.where(outside, ran[edge], self.backward))
+        self.beside = (self.backward < 0) & (edge >= 0) & (self.engine == edge)
+        self.function = Positions(np.where(self.beside, ran[edge], self.backward))
         self.inner = nearest(nested, labels.inner[self.label])
         self.optimizer = nearest(nested, self.kind == Kind.OPTIMIZER)
 
@@ -111,6 +115,12 @@ class OpsAround:
         """Rule 3: the op instance (its outermost range) of kernels launched directly inside these ranges."""
         formula_root = self.formula_root[position]
         return Positions(np.where(formula_root >= 0, formula_root, self.last_op[position]))
+
+    def stands_alone(self, position: Positions) -> Bools:
+        """Rules 3 and 4: whether kernels launched there belong to their own op although a backward function is around them:
+        collectives, and what the engine runs beside the function."""
+        root = self.root(position)
+        return np.asarray(self.beside[position] | (self.labels.collective[self.label[root]] & (root >= 0)))
 
     def owner(self, position: Positions) -> Positions:
         """Rule 4: the op instance whose backward has the number of these ranges, -1 if `op_after` must find it. An op without a

@@ -1,8 +1,9 @@
 """Rule 5: ops, optimizers, user ranges and kernel names -> phase and direction of each row, -1 unknown.
 
-Kernels with an op or autograd function take the phase of that. For a kernel without an op the first known of these counts: its
-own name, if that is backward (`split_embedding_backward_...`); the innermost user range named after a phase (`Forward`, `bwd`);
-the phase of the kernels around it on its thread; the phase of other kernels of its name. No files and no formulas.
+A kernel takes the phase of the autograd function or optimizer that it ran in, else of the innermost user range named after one
+(`Forward`, `bwd`, `mlp(W)`), else forward where it has an op. For a kernel without all of these the first known of these counts:
+its own name, if that is backward (`split_embedding_backward_...`); the phase of the kernels around it on its thread; the phase of
+other kernels of its name. No files and no formulas.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = map(PHASES.index, PHASES)
 _COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
 _WORDS = {
     "forward": FORWARD, "fwd": FORWARD, "fprop": FORWARD, "backward": BACKWARD, "bwd": BACKWARD, "bprop": BACKWARD,
-    "backprop": BACKWARD, "optimizer": OPTIMIZER,
+    "backprop": BACKWARD, "dgrad": BACKWARD, "wgrad": BACKWARD, "optimizer": OPTIMIZER,
 }  # fmt: skip
+_PARTS = {"(F)": FORWARD, "(B)": BACKWARD, "(W)": BACKWARD}  # of a pipeline's schedule: forward, gradient of inputs, of weights
 _WORD = r"(?i:feed.?forward)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase; a feed-forward layer runs in any phase
 # A kernel that Inductor fused is named after all ops in it: relu's mask, `threshold_backward`, is made in forward.
 _BACKWARD_KERNEL = r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))"
@@ -69,7 +71,12 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     """Phase and direction of each row."""
     kind, name, strings = says.kind, says.name, capture.trace.strings
     ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in says.stacks), False])
-    phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
+    of_stack = np.full(len(says.stacks) + 1, -1, np.int8)  # the phase that the innermost range named after one says
+    for code, stack in enumerate(says.stacks):
+        of_stack[code] = next((one for text in reversed(stack.ranges) if (one := phase_of_range(text)) >= 0), -1)
+    said = of_stack[says.kernels.stack]
+    # An op that runs again inside backward is forward, whatever is around.
+    phase = np.where((says.op >= 0) & ((said < 0) | (says.kernels.state == 1)), np.int8(FORWARD), said)
     backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
     phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
     optimizer = _in_ops(capture, says, lambda call: re.fullmatch(_OPTIMIZER_OP, call.op) is not None)
@@ -77,14 +84,10 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     inferred = np.zeros(len(kind), np.bool_)
     bare = np.flatnonzero(phase < 0)
     if len(bare):
-        of_stack = np.full(len(says.stacks) + 1, -1, np.int8)  # the phase that the innermost range named after one says
-        for code, stack in enumerate(says.stacks):
-            of_stack[code] = next((one for text in reversed(stack.ranges) if (one := phase_of_range(text)) >= 0), -1)
-        phase[bare] = of_stack[says.kernels.stack[bare]]
         named = texts_where(strings, name[bare], lambda text: re.search(_BACKWARD_KERNEL, text) is not None)[name[bare]]
-        inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL) & (phase[bare] != BACKWARD)
+        inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL)
         phase[bare[inferred[bare]]] = BACKWARD
-        _fill_between(capture, says, phase)
+        _fill_between(capture, says, said, phase)
         # A kernel that is still without one gets the phase of the other kernels of its name, if they all agree.
         kernel = kind == ActivityKind.KERNEL
         seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
@@ -104,8 +107,9 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
 
 
 def phase_of_range(name: str) -> int:
-    """The phase that a user range is named after, -1 none: `Backward`, `train/fwd_pass`, but not `forward_backward`."""
+    """The phase that a user range is named after, -1 none: `Backward`, `train/fwd_pass`, `mlp(W)`, not `forward_backward`."""
     found = {_WORDS[word] for text in re.findall(_WORD, name) if (word := text.lower()) in _WORDS}
+    found |= {phase for part, phase in _PARTS.items() if part in name}
     return found.pop() if len(found) == 1 else -1
 
 
@@ -126,19 +130,20 @@ def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) ->
     return found
 
 
-def _fill_between(capture: CaptureFacts, says: Evidence, phase: Array) -> None:
+def _fill_between(capture: CaptureFacts, says: Evidence, said: Array, phase: Array) -> None:
     """Mark a row without a phase as forward if the rows launched last before it and first after it in its process are forward,
-    no other thread launched anything between these, and no step ended. Next to a CUDA graph nothing is concluded: its kernels
-    share one launch, and it may hold a whole step."""
+    no other thread launched anything between these, no step ended, and all of them lie in one user range, or in ranges that name
+    no phase, side by side in one. Next to a CUDA graph nothing is concluded: its kernels share one launch, and it may hold a
+    whole step. said: the phase that the ranges around each row name, -1 none."""
     thread = says.launches.launch_thread
     process, tid = np.where(thread >= 0, capture.process[thread], -1), take(capture.trace.threads["tid"], thread)
     for number in range(int(capture.process.max(initial=-1)) + 1):
         launched = np.flatnonzero(process == number)
         if (phase[launched] < 0).any():
-            _fill_between_of(says, tid[launched], launched, phase)
+            _fill_between_of(says, tid[launched], said, launched, phase)
 
 
-def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) -> None:
+def _fill_between_of(says: Evidence, tid: Ints, said: Array, launched: Ints, phase: Array) -> None:
     """`_fill_between` for the rows of one process. tid: of each."""
     own, when = phase[launched], says.launches.launch_ns[launched]
     place = order_by(when, lambda at: (tid[at], own[at]))  # by values alone, so that no order of the file shows
@@ -158,7 +163,12 @@ def _fill_between_of(says: Evidence, tid: Ints, launched: Ints, phase: Array) ->
     begin, end = begin[unknown], end[unknown]
     alike = np.where(begin > 1, run[begin - 2], 0) == run[end - 1]
     begin, end = begin[alike], end[alike]
+    user, outer = says.kernels.user[order], says.kernels.outer_user[order]
+    lone = (user < 0) | (said[order] >= 0)
+    ranges = np.append(0, np.cumsum(user[1:] != user[:-1])), np.append(0, np.cumsum((outer[1:] != outer[:-1]) | lone[1:]))
+    in_one, side_by_side = (number[begin - 1] == number[end] for number in ranges)
     inside = (phase[order[begin - 1]] == FORWARD) & (phase[order[end]] == FORWARD)
+    inside &= in_one | (side_by_side & ~lone[begin - 1])
     edges = np.zeros(len(order) + 1, np.int8)
     edges[begin[inside]] = 1
     edges[end[inside]] = -1

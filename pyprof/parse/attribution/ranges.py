@@ -27,6 +27,8 @@ CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
 _CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a composite, not the backward of one op
 _COMPILED = "CompiledFunctionBackward"  # the backward graph of torch.compile
 _CASTS = frozenset({"aten::to", "aten::_to_copy"})
+# Namespaces of ops between processes; others of theirs only wait or wrap a result.
+_COLLECTIVES = frozenset({"c10d", "_c10d_functional", "nccl", "gloo", "mpi", "ucc", "hccl", "xccl", "mccl", "cncl"})
 # Ops on no tensor: they show no sequence number even where gradients are recorded, so that the lack of one means nothing.
 _FACTORIES = frozenset(
     "aten::" + name
@@ -46,6 +48,8 @@ class LabelFacts(NamedTuple):
     kind: npt.NDArray[np.int8]
     is_op: Bools  # may name the op of a kernel
     candidate: Bools  # an op with a formula that does work
+    collective: Bools  # an op between processes with a formula
+    has_formula: Bools  # a call whose op has a formula, be it only that it does no work
     copy: Bools
     converts: Bools  # a copy that is made only where the tensor is not yet as it is wanted
     backward: Bools  # an autograd function running backward, checkpoints excepted
@@ -69,7 +73,7 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
     codes: dict[str, int] = {}
     for marker in markers:
         call, name = marker.call, "" if marker.call is None else marker.call.name
-        copy = known = factory = converts = bare_cast = constant = telling = False
+        copy = known = formula = collective = factory = converts = bare_cast = constant = telling = False
         asks: frozenset[str] = frozenset()
         if call is not None and name:
             copy, factory, converts = rules.is_copy(name), name in _FACTORIES, name in CONVERSIONS
@@ -78,7 +82,9 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
             integers = bool(dtypes) and all(one is not None and one.kind not in ("float", "complex") for one in dtypes)
             constant = factory or integers
             structural = rules.is_structural(name)
+            formula = rules.known(name) or copy
             known = rules.known(name) and not structural and not rules.gives_way(call)
+            collective = known and call.module in _COLLECTIVES
             # A view of a tensor of three dimensions may be all that tells the weights of experts.
             is_stack = any(len(tensor.shape) == 3 for tensor in call.tensors[:1])
             asks, telling = rules.asks(name), call.described and (not structural or is_stack)
@@ -86,16 +92,19 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         names.append(codes.setdefault(name, len(codes)) if marker.kind == Kind.DISPATCH else -1)
         functions = (_CHECKPOINT in marker.name, _COMPILED in marker.name)
         said = ("inside" in asks, "engine_step" in asks, telling)
-        answers.append((known, copy, converts, factory, *functions, bare_cast, bool(marker.casts), constant, *said))
+        ops = (known, formula, collective, copy, converts, factory)
+        answers.append((*ops, *functions, bare_cast, bool(marker.casts), constant, *said))
     kind = np.array([*kinds, -1], np.int8)
-    table = np.array([*answers, (False,) * 12], np.bool_)
-    known_, copy_, converts_, factory_, checkpoint, compiled, cast, casts, constant_, inside, step, telling_ = table.T
+    table = np.array([*answers, (False,) * 14], np.bool_)
+    known_, formula_, collective_, copy_, converts_, factory_, checkpoint, compiled, cast, casts, constant_, inside, step, telling_ = table.T
     function, call_ = kind == Kind.BACKWARD, np.isin(kind, (Kind.OP, Kind.DISPATCH))
     context = np.isin(kind, CONTEXT)
     return LabelFacts(
         kind=kind,
         is_op=call_ | (function & ~checkpoint),
         candidate=call_ & known_,
+        collective=call_ & collective_,
+        has_formula=call_ & formula_,
         copy=call_ & copy_,
         converts=call_ & converts_,
         backward=function & ~checkpoint,

@@ -21,9 +21,9 @@ from pyprof.columns.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.messages import done
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Table
-from pyprof.parse.attribution.derived import retyped, with_inside
+from pyprof.parse.attribution.derived import retyped, with_inside, with_local_sizes
 from pyprof.parse.attribution.launches import Launched
-from pyprof.parse.attribution.ops import OpsAround, with_none
+from pyprof.parse.attribution.ops import OpsAround, nearest, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
 
@@ -169,9 +169,10 @@ class KernelRanges:
     """Rules 2 and 3: the ranges around each kernel, -1 none.
 
     stack: code into `SliceResults.stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the
-    outermost of the op instance, the autograd function; inner: label of the innermost op; state: see `OpsAround`; in_engine,
-    optimizer: inside a range of autograd's engine, of an optimizer; by_time: its ranges are those of the main thread at that
-    time.
+    outermost of the op instance, the autograd function; user, outer_user: of the innermost user range and the one around it, by
+    time too; inner: label of the innermost op; state: see `OpsAround`; alone: see
+    `OpsAround.stands_alone`; in_engine, optimizer: inside a range of autograd's engine, of an optimizer; by_time: its ranges
+    are those of the main thread at that time.
     """
 
     stack: Array
@@ -179,7 +180,10 @@ class KernelRanges:
     op_row: Array
     function_row: Array
     inner: Array
+    user: Array
+    outer_user: Array
     state: Array
+    alone: Bools
     in_engine: Bools
     optimizer: Bools
     by_time: Bools
@@ -187,10 +191,10 @@ class KernelRanges:
     @classmethod
     def unknown(cls, count: int) -> KernelRanges:
         """For so many kernels, before anything is found."""
-        stack, range_row, op_row, function_row, inner = (np.full(count, -1, np.int32) for _ in range(5))
-        in_engine, optimizer, by_time = (np.zeros(count, np.bool_) for _ in range(3))
+        rows = (np.full(count, -1, np.int32) for _ in range(7))
+        alone, in_engine, optimizer, by_time = (np.zeros(count, np.bool_) for _ in range(4))
         state = np.full(count, -1, np.int8)
-        return cls(stack, range_row, op_row, function_row, inner, state, in_engine, optimizer, by_time)
+        return cls(*rows, state, alone, in_engine, optimizer, by_time)
 
 
 class SliceResults:
@@ -297,15 +301,19 @@ def add_slice(
     chains = results.stacks.chains(around.nested, around.seq, placed.at, forward)
     found.stack[kernels] = results.stacks.codes(placed, chains)
     own = Positions(np.where(placed.by_time, -1, placed.at))
+    user = nearest(around.nested, around.kind == Kind.USER)
+    found.user[kernels] = row[user[placed.at]]
+    found.outer_user[kernels] = row[with_none(user[around.nested.parent])[user[placed.at]]]
     offsets, numbers = sequence_numbers(around.nested, own, around.seq)
     results.counts.add(kernels, np.diff(offsets))
     results.numbers.add(numbers)
     # Rule 3: the op instance.
     found.op_row[kernels] = row[around.root(own)]
     found.inner[kernels] = around.label[around.inner[own]]
+    found.alone[kernels] = around.stands_alone(own)
     found.optimizer[kernels] = around.optimizer[own] >= 0
-    for labels in (with_inside(capture.trace, around), retyped(capture.trace, around)):
-        results.retyped.add(*labels)
+    for of_ops in (with_inside, retyped, with_local_sizes):
+        results.retyped.add(*of_ops(capture.trace, around))
     # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
     state = around.recomputed[own]
     found.state[kernels] = state

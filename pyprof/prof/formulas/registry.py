@@ -250,8 +250,36 @@ def forward(made: object) -> Cost:
     return cost
 
 
+def as_run(call: OpCall) -> list[OpCall]:
+    """The calls that did the work of this one, if they are known (DTensor: the same op with local sizes), else the call."""
+    listed = next((value for key, value in call.kwargs if key == "ran"), ())
+    found = []
+    for name, *args in listed:
+        module, _, op_ = name.partition("::")
+        found.append(OpCall(module, op_, tuple(args), dispatcher=True, flat=True))
+    return found or [call]
+
+
 def evaluate(call: OpCall) -> Result:
     """The cost of a call; where the formula is missing or cannot be used, a cost of Nones and the reason. Never raises."""
+    ran = as_run(call)
+    if ran == [call]:
+        return _evaluate_one(call)
+    results = [*map(_evaluate_one, ran)]
+    if len(results) == 1:
+        return results[0]
+
+    def total(name: str) -> int | None:
+        values = [getattr(one.cost, name) for one in results]
+        return None if any(value is None for value in values) else sum(values)
+
+    products = [one.cost for one in results if one.cost.mnk is not None]
+    mnk, batch = (products[0].mnk, products[0].batch) if len(products) == 1 else (None, 1)
+    whole = Cost(total("matmul_flops"), total("vector_flops"), total("bytes"), mnk, batch)
+    return Result(whole, next((one.reason for one in results if one.reason), ""))
+
+
+def _evaluate_one(call: OpCall) -> Result:
     declared = _find(call.name)
     if declared is None:
         return Result(Cost(), f"no formula for {call.name}")
@@ -289,6 +317,10 @@ def _gap(call: OpCall, cost: Cost) -> str:
 
 def evaluate_backward(call: OpCall) -> tuple[Piece, ...]:
     """The pieces of the call's backward in launch order; empty where no formula applies. Never raises."""
+    ran = as_run(call)
+    if len(ran) > 1:
+        return ()
+    call = ran[0]
     declared = _find(call.name)
     if declared is None or not declared.has_backward or not call.described:
         return ()
@@ -347,7 +379,8 @@ def params(call: OpCall) -> str:
         text = evaluate(call).cost.params
         if text:
             return f"{text},inferred" if any(key == "inferred" for key, _ in call.kwargs) else text
-    return describe(call._replace(kwargs=tuple(item for item in call.kwargs if item[0] != "inside")).tensors)
+    calls = [one._replace(kwargs=tuple(item for item in one.kwargs if item[0] != "inside")) for one in as_run(call)]
+    return describe(tensor for one in calls for tensor in one.tensors)
 
 
 def describe(tensors: Iterable[TensorSpec]) -> str:

@@ -208,13 +208,17 @@ def test_a_number_used_again_belongs_to_the_last_before_it(tmp_path: Path) -> No
     assert [row.get("fwd_instance") for row in rows] == [None, 0, 0, None, 3, 3]
 
 
-@pytest.mark.parametrize("text", ["RegisterPostBackwardFunction, seq = 9, op_id = 4", "my Backward pass", "Backward"])
-def test_not_every_text_with_backward_in_it_is_backward(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "direction"),
+    [("RegisterPostBackwardFunction, seq = 9, op_id = 4", "fprop"), ("my Backward pass", "bprop"), ("mlp(W)", "bprop")],
+)
+def test_the_direction_of_an_op_in_a_range_of_the_users(tmp_path: Path, text: str, direction: str) -> None:
+    """It is the range's, where that is the user's; a function running forward only has the word in its name."""
     n = Nsys()
     n.range(text, 10, 50)
     n.range("aten::mm, op_id = 5", 12, 40)
     n.kernel(GEMM, 20, 100, 200)
-    assert records_of(n, tmp_path)[0]["dir"] == "fprop"
+    assert records_of(n, tmp_path)[0]["dir"] == direction
 
 
 def test_kernels_of_the_engines_thread_outside_any_function_are_backward(tmp_path: Path) -> None:

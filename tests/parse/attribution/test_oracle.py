@@ -251,6 +251,7 @@ class Oracle:
         launch = self.launch(pid, corr, start)
         where = (self.recorded(pid, node) if node is not None else None) or launch
         row: dict[str, Any] = {"launch": launch and launch[0], "step": self.step(pid, launch), "users": set(), "by_time": False}
+        row |= {"ranges": [], "told": False}
         row |= {"own": None, "forward": None, "dir": "na", "tid": launch and launch[1], "graph": node is not None}
         if where is None:
             return row
@@ -261,24 +262,24 @@ class Oracle:
             row["by_time"] = bool(users)
         own = self.instance(stack)
         named = {"Forward": "fprop", "bwd": "bprop"}
-        told = [named.get(r.label.split()[0], "") for r in (stack if not row["by_time"] else self.open_at(pid, pid, when))]
-        row["dir"] = "fprop" if own else next((direction for direction in told[::-1] if direction), "na")
-        row |= {"users": users, "own": own and own.label}
+        ranges = [r for r in (stack if not row["by_time"] else self.open_at(pid, pid, when)) if r.kind == "user"]
+        told = [named[r.label.split()[0]] for r in ranges if r.label.split()[0] in named]
+        row["dir"] = told[-1] if told else "fprop" if own else "na"
+        row |= {"users": users, "own": own and own.label, "ranges": [id(r) for r in ranges], "told": bool(told)}
         last_engine = max((i for i, r in enumerate(stack) if r.kind == "engine"), default=-1)
         functions = [r for r in stack[last_engine + 1 :] if r.kind == "backward"]
-        if last_engine >= 0 and not functions:  # the engine adds gradients up after the function, for it
-            inside = [r for r in self.world.ranges if r.kind == "backward" and (r.pid, r.thread) == (pid, thread)]
-            functions = [r for r in inside if stack[last_engine].start <= r.start <= when]
         if functions or last_engine >= 0 or (thread == ENGINE and self.engine_thread(pid)):
             row["dir"] = "bprop"
         if functions:
             forward = self.forward(functions[-1])
-            row["forward"] = forward and forward.label
+            innermost = forward is not None and forward.op not in (*KNOWN, *COPIES) and own is not None and own.kind == "op"
+            row["forward"] = None if innermost else forward and forward.label
         return row
 
 
 def fill_between(rows: list[tuple[int, dict[str, Any]]]) -> None:
-    """Rule 5: unknown between two that are forward, with nothing of another thread or step among those. rows: (pid, row).
+    """Rule 5: unknown between two that are forward, with nothing of another thread or step among those, all in one range of the
+    user's, or in neighbouring ranges that name no direction. rows: (pid, row).
 
     A graph, whose kernels have one launch, may hold a whole step: it is not filled, and ends what may lie between.
     """
@@ -298,7 +299,10 @@ def fill_between(rows: list[tuple[int, dict[str, Any]]]) -> None:
         after = next((i for i in range(at + 1, len(found)) if settled[i]), None)
         if not settled[at] and before is not None and after is not None:
             places = {(pids[i], found[i]["tid"], found[i]["step"]) for i in range(before, after + 1)}
-            if len(places) == 1 and found[before]["dir"] == found[after]["dir"] == "fprop":
+            around = [found[i]["ranges"] for i in range(before, after + 1)]
+            beside = all(around) and not any(found[i]["told"] for i in range(before, after + 1))
+            near = len({(*one[-1:],) for one in around}) == 1 or (beside and len({(*one[-2:-1],) for one in around}) == 1)
+            if len(places) == 1 and near and found[before]["dir"] == found[after]["dir"] == "fprop":
                 filled.append(row)
     for row in filled:
         row["dir"] = "fprop"

@@ -150,7 +150,7 @@ def test_a_kernel_named_backward_is_not_forward(tmp_path: Path) -> None:
     n.kernel("flash_bwd_dq_dk_dv_loop_kernel", 60, 1002, 1003)
     n.kernel("triton_poi_fused_relu_threshold_backward_1", 70, 1004, 1005)  # a forward graph makes relu's mask
     n.kernel("void forward_kernel<int>()", 80, 1006, 1007)  # what is called forward may run anywhere
-    assert phases(n, tmp_path) == ["backward/bprop*", "backward/bprop*", "na/na", "na/na"]
+    assert phases(n, tmp_path) == ["forward/fprop", "backward/bprop*", "na/na", "na/na"]
 
 
 def test_communication_and_copies_keep_their_phase_and_what_is_known_of_their_direction(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from pyprof.columns.types import Array, Bools
 from pyprof.model.dtypes import lookup
-from pyprof.model.markers import Kind, Marker, decode, is_backward_name
+from pyprof.model.markers import Kind, Marker, decode, is_backward_name, is_wrapper
 from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
 from pyprof.model.trace import Labels
 from pyprof.parse.sources.kineto.events import Codes, Event, Int, decode_args
@@ -137,6 +137,8 @@ def _marker(one: RecordedOp, inputs: _Inputs) -> Marker:
         return decode(name)
     if is_backward_name(name) or (one.backward and _NAMESPACED.fullmatch(name) is None):
         return Marker(Kind.BACKWARD, name, name, _call("autograd", name.removeprefix("torch::autograd::"), inputs))
+    if is_wrapper(name):
+        return Marker(Kind.INTERNAL, name, name)
     module = _module(one, inputs)
     if module is None:
         return decode(name)
