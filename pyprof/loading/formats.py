@@ -307,4 +307,5 @@ def op_rules() -> OpRules:
     from pyprof.model.opcall import OpRules
     from pyprof.prof import formulas
 
-    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves, formulas.asks)
+    about_ops = formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves, formulas.asks
+    return OpRules(*about_ops, formulas.namespaces())

@@ -372,7 +372,8 @@ class OpRules(NamedTuple):
 
     known: has a formula; is_copy: a copy or cast, an instance of its own where it is no step of another op; is_structural: a
     view or an allocation; asks: which arguments beyond its own the formula takes (`inside`, `engine_step`). The others take a
-    call. gives_way: the ops inside it describe it better than its own arguments; moves: it only copies or fills.
+    call. gives_way: the ops inside it describe it better than its own arguments; moves: it only copies or fills. namespaces:
+    those of the dispatcher that some formula has.
     """
 
     known: Callable[[str], bool]
@@ -381,3 +382,4 @@ class OpRules(NamedTuple):
     gives_way: Callable[[OpCall], bool]
     moves: Callable[[OpCall], bool]
     asks: Callable[[str], frozenset[str]] = lambda _: frozenset()
+    namespaces: frozenset[str] = frozenset({"aten"})

@@ -88,7 +88,7 @@ class Marks(NamedTuple):
         torch_seen = any(marker.name.startswith("aten::") for marker in trace.markers)
         scopes = (lambda _: False) if torch_seen else (lambda name: _SCOPE.match(name) is not None)
         steps, optimizers, user = (HostRanges.of(trace, (kind,)) for kind in (Kind.STEP, Kind.OPTIMIZER, Kind.USER))
-        return cls(steps, optimizers, user, HostRanges.of(trace, (Kind.DISPATCH,), scopes))
+        return cls(steps, optimizers, user, HostRanges.of(trace, (Kind.USER, Kind.DISPATCH), scopes))
 
 
 _Found = tuple[str, Ints, Ints, Ints] | None

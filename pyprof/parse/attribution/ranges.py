@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.columns.distinct import distinct_values, row_type
+from pyprof.columns.distinct import distinct_rows, distinct_values, row_type
 from pyprof.columns.nesting import Forest, any_order, by_thread, crossing, nest, sort_ranges
 from pyprof.columns.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.model.dtypes import lookup
@@ -229,6 +229,57 @@ def leaked(trace: Trace) -> Bools:
     return np.asarray((open_ == 1) | (ends_last & (ends_last.sum() > 1) & (last >= everything)))
 
 
+def _opened_again(ranges: Table, rows: Ints) -> Bools:
+    """Which of these ranges, that were never closed, have others of their text among them on their thread: a program that opens a
+    range again and again and forgets to close it."""
+    _, _, which = distinct_rows(ranges["thread"][rows], ranges["label"][rows])
+    return np.asarray(np.bincount(which, minlength=1)[which] > 1)
+
+
+def _name_leaks(markers: list[Marker], label: Array) -> list[str]:
+    """One note on ranges that were opened again and again and never closed, if there are any. label: of each."""
+    if not len(label):
+        return []
+    labels, counts = np.unique(label, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    named = [f"{counts[at]} x `{markers[labels[at]].name}`" for at in order[:3].tolist()]
+    more = f" and {len(labels) - 3} more names" if len(labels) > 3 else ""
+    return [f"ranges that were opened and never closed are in no layer: {', '.join(named)}{more}"]
+
+
+def _mark_scopes(trace: Trace, rules: OpRules) -> None:
+    """Make ranges of NVTX that look like ops of the dispatcher (`FusionExecutor::runFusion`) ranges of the user, unless something
+    says that they are ops: numbers or sizes in their text, a namespace that torch or a formula has, or, where torch recorded no
+    op ids (before 1.10), other ops on their threads."""
+    if trace.source == "kineto":  # which says itself what is an op
+        return
+    markers, ranges = trace.markers, trace.ranges
+    unsure = np.array(
+        [
+            one.kind == Kind.DISPATCH
+            and one.call is not None
+            and not one.call.described
+            and "::" in one.text
+            and one.call.module not in rules.namespaces
+            for one in markers
+        ]
+        + [False],
+        np.bool_,
+    )
+    rows = np.flatnonzero(unsure[ranges["label"]])
+    if not len(rows):
+        return
+    label, seq, op_id, thread = gather(ranges, rows, "label", "seq", "op_id", "thread")
+    unsure[label[(seq >= 0) | (op_id >= 0)]] = False
+    dispatched = np.array([*(one.kind == Kind.DISPATCH for one in markers), False], np.bool_) & ~unsure
+    ops = np.flatnonzero(dispatched[ranges["label"]])
+    if not (ranges["op_id"][ops] >= 0).any():
+        with_ops = distinct_values(ranges["thread"][ops])
+        unsure[label[np.isin(thread, with_ops)]] = False
+    for code in np.flatnonzero(unsure).tolist():
+        markers[code] = Marker(Kind.USER, markers[code].text, markers[code].text)
+
+
 class SetAside(NamedTuple):
     """Context ranges that do not nest, in order of begin. start, end: ns, NEVER if never closed; the rest as in `ranges`."""
 
@@ -259,14 +310,18 @@ class CaptureFacts:
 
     trace: a copy whose tables `attribute` empties when no later rule reads them; labels: the meaning of each label; kept: which
     rows of ranges nest, as far as is known; aside: the context ranges that do not; any_numbers: whether any op shows a sequence
-    number; process: of each thread; main: main thread of each process. Both are -1 if unknown, and end with an element for -1.
+    number; notes: what to tell of ranges, one line each; process: of each thread; main: main thread of each process. Both are -1 if unknown, and end with an element for -1.
     """
 
     def __init__(self, trace: Trace, rules: OpRules) -> None:
+        _mark_scopes(trace, rules)
         self.trace, self.rules, self.labels = replace(trace), rules, facts_of_labels(trace.markers, rules)
         never = leaked(trace)
         rows = np.flatnonzero(never)
         self._leaked = rows[self.labels.context[self.ranges["label"][rows]]]
+        again = _opened_again(self.ranges, self._leaked)
+        self.notes = _name_leaks(trace.markers, self.ranges["label"][self._leaked[again]])
+        self._leaked = self._leaked[~again]
         self.kept: Bools = np.logical_not(never, out=never)
         threads = trace.threads
         self.process = np.append(threads["process"].astype(np.int64), -1)

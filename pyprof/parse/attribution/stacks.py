@@ -35,8 +35,8 @@ _CROWDED = f"kernels inside more than {_MOST_ASIDE} ranges that overlap or were 
 # Domains of libraries, and what their ranges begin with: they are not layers of the user's.
 _LIBRARY_DOMAINS = frozenset("NCCL cuBLAS cuBLASLt cuDNN cuSPARSE cuSOLVER cuFFT CCCL libcudf NVSHMEM".split())
 _LIBRARY_RANGES = (
-    "nccl", "gloo", "cublas", "cudnn", "FSDP::", "torch.distributed.", "torch::distributed::", "enumerate(DataLoader)",
-    "Optimizer.zero_grad#",
+    "nccl", "gloo", "hccl:", "xccl:", "mccl:", "cncl:", "ucc:", "mpi:", "cublas", "cudnn", "FSDP::", "torch.distributed.",
+    "torch::distributed::", "enumerate(DataLoader)", "Optimizer.zero_grad#",
 )  # fmt: skip
 # Files of torch through which a call passes on its way to the op; they are not the user's program. The first line is the
 # original's list, so that `trace` stays what it was.

@@ -168,6 +168,11 @@ def known(name: str) -> bool:
     return _find(name) is not None
 
 
+def namespaces() -> frozenset[str]:
+    """Namespaces of the dispatcher's ops that have a formula: `aten`, `c10d`, `vllm`."""
+    return frozenset(name.partition("::")[0] for name in _FORWARD if "::" in name) | _TORCH
+
+
 def named(name: str) -> bool:
     """Whether a formula was declared for an op of just this full name, not for all of a namespace."""
     return name in _FORWARD and not name.endswith("*")
