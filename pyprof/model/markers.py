@@ -238,7 +238,7 @@ _ENGINE = "autograd::engine::evaluate_function: "
 _NAMED = re.compile(
     r"Optimizer\.step#(?P<optimizer>[\w.]+?)\.step|ProfilerStep#(?P<step>\d+)|(?P<namespace>\w+)::(?P<op>[\w.]+)"
 )
-# Ranges that torch puts around the ops of a tensor subclass and around a custom op: the ops around and inside them did the work.
+# Ranges that torch puts around the ops of a tensor subclass and of a custom op: the ops around and inside did the work.
 _WRAPPERS = re.compile(r"PythonSubclass|GeneratedBackwardFor_\w+(?<!Backward)")
 _BARE_OPS = frozenset({"detach", "detach_"})  # torch prints these two without a namespace
 

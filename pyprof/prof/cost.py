@@ -21,11 +21,11 @@ from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.model.dtypes import DTYPES
 from pyprof.model.records import Records
 from pyprof.model.trace import ActivityKind
+from pyprof.parse.attribution.derived import INFERRED
 from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.prof import formulas
 from pyprof.prof.backward import Backwards
 from pyprof.prof.formulas import Cost
-from pyprof.prof.infer import INFERRED as KEYWORD
 from pyprof.prof.missing_dtypes import elements, recorded_inside, typed, with_dtype
 
 Codes = npt.NDArray[np.int32]
@@ -229,7 +229,7 @@ class _Costing:
             least = formulas.least_bytes(call) if cost.bytes is None else None
             if not reason and cost.bytes is None and cost.flops is not None:
                 reason = "dtype not recorded"
-            codes[index] = self._add(cost, reason, least, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
+            codes[index] = self._add(cost, reason, least, element >= 0 or any(name == INFERRED for name, _ in call.kwargs))
         own_codes = np.where(self.compute[of_class], codes[inverse], np.int32(-1))
         return own_codes.take(of_record)
 

@@ -23,9 +23,9 @@ from pyprof.hardware.kernels import classify
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.model.records import Records
+from pyprof.parse.attribution.derived import INFERRED, summed, with_value
 from pyprof.prof import formulas
 
-INFERRED = "inferred"
 """Keyword that marks a completed call; its value names what was filled in."""
 
 _CONVOLUTION = r"(?:^|_)conv(?:olution|_transpose)?(?:[123]d)?(?:$|_relu$)"
@@ -188,32 +188,12 @@ def _from_forward(records: Records) -> Records:
     return records.with_ops({"own": column}, calls)
 
 
-def _summed(own: OpCall, forward: OpCall) -> OpCall | None:
-    """A gradient is summed to the shape of the one forward input that was broadcast to the gradient's shape."""
-    gradient = own.tensors[0] if own.tensors else None
-    if gradient is None or len(own.args) < 3:
-        return None
-    found = {dims for t in forward.tensors if (dims := _broadcast_dims(t.shape, gradient.shape))}
-    return _replaced(own, 1, list(found.pop()), "dim") if len(found) == 1 else None
-
-
-def _broadcast_dims(small: tuple[int, ...], large: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions along which `small` was broadcast to `large`; empty if it was not."""
-    if len(small) > len(large):
-        return ()
-    padded = (1,) * (len(large) - len(small)) + small
-    if any(a not in (1, b) for a, b in zip(padded, large, strict=True)):
-        return ()
-    leading = len(large) - len(small)
-    return tuple(i for i, (a, b) in enumerate(zip(padded, large, strict=True)) if i < leading or a != b)
-
-
 def _joined(own: OpCall, forward: OpCall) -> OpCall | None:
     """Gradients of a tensor's parts are joined to the tensor's shape."""
     whole = forward.tensors[0] if forward.op in _PARTS and forward.tensors else None
     if whole is None or own.args[0] is not UNKNOWN:
         return None
-    return _replaced(own, 0, [TensorSpec(whole.shape, whole.dtype)], "sizes")
+    return with_value(own, 0, [TensorSpec(whole.shape, whole.dtype)], "sizes")
 
 
 def _zeroed(own: OpCall, forward: OpCall) -> OpCall | None:
@@ -221,7 +201,7 @@ def _zeroed(own: OpCall, forward: OpCall) -> OpCall | None:
     whole = forward.tensors[0] if forward.op in ("index", "index_select", "gather", "take") and forward.tensors else None
     if whole is None or len(own.args) < 2 or own.args[1] is not UNKNOWN:
         return None
-    return _replaced(own, 1, list(whole.shape), "size")
+    return with_value(own, 1, list(whole.shape), "size")
 
 
 def _cast_back(own: OpCall, forward: OpCall) -> OpCall | None:
@@ -235,13 +215,8 @@ def _cast_back(own: OpCall, forward: OpCall) -> OpCall | None:
 
 
 _FILL = {
-    "sum": _summed, "cat": _joined, "stack": _joined, "new_zeros": _zeroed, "to": _cast_back, "_to_copy": _cast_back,
+    "sum": summed, "cat": _joined, "stack": _joined, "new_zeros": _zeroed, "to": _cast_back, "_to_copy": _cast_back,
 }  # fmt: skip
-
-
-def _replaced(own: OpCall, place: int, value: Any, what: str) -> OpCall:
-    args = (*own.args[:place], value, *own.args[place + 1 :])
-    return own._replace(args=args, kwargs=(*own.kwargs, (INFERRED, what)))
 
 
 def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:

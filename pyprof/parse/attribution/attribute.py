@@ -19,7 +19,7 @@ from pyprof.model.markers import Kind
 from pyprof.model.opcall import OpCall, OpRules
 from pyprof.model.records import COLUMNS, GpuInfo, MarkedStep, Records
 from pyprof.model.trace import TABLES, ActivityKind, Trace, make_table
-from pyprof.parse.attribution.derived import telling_text, with_steps
+from pyprof.parse.attribution.derived import telling_text, with_steps, with_sums
 from pyprof.parse.attribution.host import host_of
 from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, launch_of_activity, ranks, take
 from pyprof.parse.attribution.marked_steps import Marks, find_engine_steps, mark_steps
@@ -92,7 +92,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
         capture.trace.activities["name"], results.stacks.stacks,
     )  # fmt: skip
     phases = find_phases(capture, evidence)
-    instances = _number_instances(capture, launches, kernels.inner, ops, steps)  # rule 6
+    instances = _number_instances(capture, launches, kernels.inner, ops, forward.beside, steps)  # rule 6
     found = _RuleFindings(launches, kernels, directions, forward, steps, phases, instances)
     counts = _counts(capture, found) | results.stacks.cut | forward.unknown  # rule 7
     columns, devices = _columns(capture, found)
@@ -161,10 +161,12 @@ def _find_directions(capture: CaptureFacts, launches: Launched, kernels: KernelR
 
 @dataclass(eq=False, repr=False)
 class _Forward:
-    """Rule 4, for each row the forward range of its autograd function, -1 none. row: its op in `ranges`; stack: code of its
-    stack; unknown: number of functions without one, by reason."""
+    """Rule 4, for each row the forward range of its autograd function, -1 none. row: its op in `ranges`; beside: label of the
+    op where the row stands beside the function; stack: code of its stack; unknown: number of functions without one, by reason.
+    """
 
     row: Rows
+    beside: Array
     stack: Array
     unknown: dict[str, int]
 
@@ -182,16 +184,18 @@ def _join_forward(capture: CaptureFacts, kernels: KernelRanges, results: SliceRe
     if len(bare):
         bare = distinct_values(owner[bare])
         forward_op[bare] = op_after(capture, Rows(forward[bare]))
-    row = np.where(directions.is_backward & ~kernels.alone, take(take(forward_op, owner), of_kernel), -1)
-    # Rule 3: where the forward op has no formula, the ops inside its backward tell more.
+    row = np.where(directions.is_backward, take(take(forward_op, owner), of_kernel), -1)
     labels, label = capture.labels, ranges["label"]
+    beside = np.where(kernels.alone, take(label, row), -1).astype(np.int32)
+    row[kernels.alone] = -1
+    # Rule 3: where the forward op has no formula, the ops inside its backward tell more.
     has_own = np.isin(labels.kind[take(label, kernels.op_row)], (Kind.OP, Kind.DISPATCH))
     row[has_own & ~labels.has_formula[take(label, row)]] = -1
     unknown = {
         "backward functions whose forward thread is unknown": ties,
         "backward functions whose forward op is not in the capture": missing,
     }
-    return _Forward(Rows(row), take(take(forward_stack, owner), of_kernel).astype(np.int32), unknown)
+    return _Forward(Rows(row), beside, take(take(forward_stack, owner), of_kernel).astype(np.int32), unknown)
 
 
 def _side(capture: CaptureFacts, rows: Array) -> NumberedRanges:
@@ -235,9 +239,12 @@ class _Instances:
     calls: list[OpCall]
 
 
-def _number_instances(capture: CaptureFacts, launches: Launched, inner: Array, ops: KernelOps, steps: _Steps) -> _Instances:
-    """Rule 6: instances numbered in order of begin. inner: label of each row's innermost op."""
+def _number_instances(
+    capture: CaptureFacts, launches: Launched, inner: Array, ops: KernelOps, beside: Array, steps: _Steps
+) -> _Instances:
+    """Rule 6: instances numbered in order of begin. inner: label of each row's innermost op; beside: see `_Forward`."""
     wanted = [ops.table.label[np.where(ops.forward >= 0, ops.forward, ops.op)], ops.table.label[ops.op]]
+    wanted = [with_sums(capture.trace, label, beside) for label in wanted]
     if steps.engine_steps and capture.labels.asks_step.any():
         texts = [telling_text(step.texts) for step in steps.engine_steps]
         wanted = [with_steps(capture, label, steps.engine_step, texts) for label in wanted]

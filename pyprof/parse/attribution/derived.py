@@ -29,14 +29,14 @@ from pyprof.columns.types import Array, Integers, Ints, Rows
 from pyprof.model.autocast import is_mixed, parts_are_cast
 from pyprof.model.dtypes import lookup
 from pyprof.model.markers import Kind, Marker
-from pyprof.model.opcall import DTypeArg, OpCall, TensorSpec
+from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.model.scheduler_steps import read
 from pyprof.model.trace import Trace
 from pyprof.parse.attribution.ops import OpsAround, nearest
 from pyprof.parse.attribution.ranges import CaptureFacts
 
 _FP32 = 6  # c10's number of the type, as it is recorded among an op's arguments
-INSIDE, ENGINE_STEP, RAN = "inside", "engine_step", "ran"
+INSIDE, ENGINE_STEP, RAN, INFERRED = "inside", "engine_step", "ran", "inferred"
 _MOST_INSIDE = 64
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
@@ -218,6 +218,55 @@ def with_argument(trace: Trace, label: int, name: str, value: object) -> int:
     assert marker.call is not None
     call = marker.call._replace(kwargs=(*marker.call.kwargs, (name, value)))
     return trace.labels.add((marker.kind, marker.name, repr(call)), marker._replace(call=call))
+
+
+# ---------------------------------------------------------------------------------------------- the forward op
+
+
+def with_sums(trace: Trace, labels: Array, forward: Array) -> Array:
+    """Labels of ops that the engine ran beside a backward function; a sum whose dimensions were not recorded gets those that
+    the forward op tells. forward: labels of the function's forward op, -1 where nothing is to be told."""
+    calls = [marker.call for marker in trace.markers]
+    lacks = np.array([*(call is not None and call.op == "sum" and UNKNOWN in call.args for call in calls), False], np.bool_)
+    rows = np.flatnonzero(lacks[labels] & (forward >= 0))
+    if not len(rows):
+        return labels
+    pairs, _, inverse = distinct_rows(labels[rows], forward[rows])
+    codes = pairs[0].copy()
+    for index, (own, of) in enumerate(pairs.T.tolist()):
+        marker, call = trace.markers[own], trace.markers[of].call
+        filled = summed(marker.call, call) if marker.call is not None and call is not None else None
+        if filled is not None:
+            codes[index] = trace.labels.add((marker.kind, marker.name, repr(filled)), marker._replace(call=filled))
+    result = labels.astype(np.int64)
+    result[rows] = codes[inverse]
+    return result
+
+
+def summed(own: OpCall, forward: OpCall) -> OpCall | None:
+    """A gradient is summed to the shape of the one forward input that was broadcast to the gradient's shape."""
+    gradient = own.tensors[0] if own.tensors else None
+    if gradient is None or len(own.args) < 3:
+        return None
+    found = {dims for t in forward.tensors if (dims := _broadcast_dims(t.shape, gradient.shape))}
+    return with_value(own, 1, list(found.pop()), "dim") if len(found) == 1 else None
+
+
+def _broadcast_dims(small: tuple[int, ...], large: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions along which `small` was broadcast to `large`; empty if it was not."""
+    if len(small) > len(large):
+        return ()
+    padded = (1,) * (len(large) - len(small)) + small
+    if any(a not in (1, b) for a, b in zip(padded, large, strict=True)):
+        return ()
+    leading = len(large) - len(small)
+    return tuple(i for i, (a, b) in enumerate(zip(padded, large, strict=True)) if i < leading or a != b)
+
+
+def with_value(own: OpCall, place: int, value: object, name: str) -> OpCall:
+    """The call with an argument that was concluded; name: of what was."""
+    args = (*own.args[:place], value, *own.args[place + 1 :])
+    return own._replace(args=args, kwargs=(*own.kwargs, (INFERRED, name)))
 
 
 # ---------------------------------------------------------------------------------------------- the step of an engine

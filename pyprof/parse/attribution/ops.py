@@ -96,8 +96,8 @@ class OpsAround:
         self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, apart)
         self.backward = nearest(nested, backward, boundary & ~backward)
         self.engine = nearest(nested, self.kind == Kind.ENGINE)
-        # Rule 4: around a function the engine runs hooks, adds gradients up and sums them to the size of what was broadcast. That
-        # is no part of the function, but belongs to its layer.
+        # Rule 4: around a function the engine runs hooks, adds gradients up and sums them to the size of what was broadcast.
+        # That is no part of the function, but belongs to its layer.
         edge, ran = nearest(nested, boundary), np.full(len(backward), -1, np.int32)
         functions = np.flatnonzero(backward)[::-1]  # of several within one range of the engine the first
         ran[nested.parent[functions]] = functions

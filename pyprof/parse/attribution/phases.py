@@ -1,9 +1,9 @@
 """Rule 5: ops, optimizers, user ranges and kernel names -> phase and direction of each row, -1 unknown.
 
-A kernel takes the phase of the autograd function or optimizer that it ran in, else of the innermost user range named after one
-(`Forward`, `bwd`, `mlp(W)`), else forward where it has an op. For a kernel without all of these the first known of these counts:
-its own name, if that is backward (`split_embedding_backward_...`); the phase of the kernels around it on its thread; the phase of
-other kernels of its name. No files and no formulas.
+A kernel takes the phase of the autograd function or optimizer that it ran in, else of the innermost user range named after
+one (`Forward`, `bwd`, `mlp(W)`), else forward where it has an op. For a kernel without all of these the first known of these
+counts: its own name, if that is backward (`split_embedding_backward_...`); the phase of the kernels around it on its thread;
+the phase of other kernels of its name. No files and no formulas.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) ->
 
 def _fill_between(capture: CaptureFacts, says: Evidence, said: Array, phase: Array) -> None:
     """Mark a row without a phase as forward if the rows launched last before it and first after it in its process are forward,
-    no other thread launched anything between these, no step ended, and all of them lie in one user range, or in ranges that name
-    no phase, side by side in one. Next to a CUDA graph nothing is concluded: its kernels share one launch, and it may hold a
-    whole step. said: the phase that the ranges around each row name, -1 none."""
+    no other thread launched anything between these, no step ended, and all of them lie in one user range, or side by side in
+    ranges of one that name no phase. Next to a CUDA graph nothing is concluded: its kernels share one launch, and it may hold
+    a whole step. said: the phase that the ranges around each row name, -1 none."""
     thread = says.launches.launch_thread
     process, tid = np.where(thread >= 0, capture.process[thread], -1), take(capture.trace.threads["tid"], thread)
     for number in range(int(capture.process.max(initial=-1)) + 1):

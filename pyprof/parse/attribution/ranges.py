@@ -96,7 +96,8 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         answers.append((*ops, *functions, bare_cast, bool(marker.casts), constant, *said))
     kind = np.array([*kinds, -1], np.int8)
     table = np.array([*answers, (False,) * 14], np.bool_)
-    known_, formula_, collective_, copy_, converts_, factory_, checkpoint, compiled, cast, casts, constant_, inside, step, telling_ = table.T
+    known_, formula_, collective_, copy_, converts_, factory_ = table[:, :6].T
+    checkpoint, compiled, cast, casts, constant_, inside, step, telling_ = table[:, 6:].T
     function, call_ = kind == Kind.BACKWARD, np.isin(kind, (Kind.OP, Kind.DISPATCH))
     context = np.isin(kind, CONTEXT)
     return LabelFacts(
@@ -230,8 +231,8 @@ def leaked(trace: Trace) -> Bools:
 
 
 def _opened_again(ranges: Table, rows: Ints) -> Bools:
-    """Which of these ranges, that were never closed, have others of their text among them on their thread: a program that opens a
-    range again and again and forgets to close it."""
+    """Which of these ranges, that were never closed, have others of their text among them on their thread: a program that opens
+    a range again and again and forgets to close it."""
     _, _, which = distinct_rows(ranges["thread"][rows], ranges["label"][rows])
     return np.asarray(np.bincount(which, minlength=1)[which] > 1)
 
@@ -248,9 +249,9 @@ def _name_leaks(markers: list[Marker], label: Array) -> list[str]:
 
 
 def _mark_scopes(trace: Trace, rules: OpRules) -> None:
-    """Make ranges of NVTX that look like ops of the dispatcher (`FusionExecutor::runFusion`) ranges of the user, unless something
-    says that they are ops: numbers or sizes in their text, a namespace that torch or a formula has, or, where torch recorded no
-    op ids (before 1.10), other ops on their threads."""
+    """Make ranges of NVTX that look like ops of the dispatcher (`FusionExecutor::runFusion`) ranges of the user, unless
+    something says that they are ops: numbers or sizes in their text, a namespace that torch or a formula has, or, where torch
+    recorded no op ids (old releases), other ops on their threads."""
     if trace.source == "kineto":  # which says itself what is an op
         return
     markers, ranges = trace.markers, trace.ranges
@@ -310,7 +311,8 @@ class CaptureFacts:
 
     trace: a copy whose tables `attribute` empties when no later rule reads them; labels: the meaning of each label; kept: which
     rows of ranges nest, as far as is known; aside: the context ranges that do not; any_numbers: whether any op shows a sequence
-    number; notes: what to tell of ranges, one line each; process: of each thread; main: main thread of each process. Both are -1 if unknown, and end with an element for -1.
+    number; notes: what to tell of ranges, one line each; process: of each thread; main: main thread of each process. The last
+    two are -1 if unknown, and end with an element for -1.
     """
 
     def __init__(self, trace: Trace, rules: OpRules) -> None:

@@ -191,9 +191,10 @@ class KernelRanges:
     @classmethod
     def unknown(cls, count: int) -> KernelRanges:
         """For so many kernels, before anything is found."""
-        rows = (np.full(count, -1, np.int32) for _ in range(7))
+        stack, range_row, op_row, function_row, inner, user, outer = (np.full(count, -1, np.int32) for _ in range(7))
         alone, in_engine, optimizer, by_time = (np.zeros(count, np.bool_) for _ in range(4))
         state = np.full(count, -1, np.int8)
+        rows = stack, range_row, op_row, function_row, inner, user, outer
         return cls(*rows, state, alone, in_engine, optimizer, by_time)
 
 
