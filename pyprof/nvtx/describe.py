@@ -7,6 +7,7 @@ device. Keeps no reference to a tensor. What cannot be described is UNKNOWN.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -68,6 +69,10 @@ def add_key(values: Iterable[Any], key: list[object]) -> None:
 
 
 def _tensor(value: torch.Tensor) -> object:
+    """A tensor as an `OpCall` holds it, a DTensor by the part that this process holds: it computes with no more."""
+    if type(value).__name__ == "DTensor" and isinstance(local := getattr(value, "_local_tensor", None), _Tensor):
+        spec = _tensor(local)
+        return replace(spec, grad=True if value.requires_grad else None) if isinstance(spec, TensorSpec) else spec
     try:
         shape = tuple(value.shape)
         dtype = str(value.dtype).removeprefix("torch.")

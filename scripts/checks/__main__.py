@@ -14,6 +14,7 @@ CHECKS = {
     "faults": (("scripts.checks.faults",), ("20",)),
     "operators": (("scripts.checks.operators",), ()),
     "formulas": (("pytest", "scripts/checks/formulas"), ()),
+    "distributed": (("scripts.checks.distributed",), ()),
     "recorders": (("pytest", "scripts/checks/recorders"), ()),
     "fuzz": (("scripts.checks.fuzzing",), ("--inputs", "3000", "--go-on")),
     "benchmarks": (("pytest", "scripts/checks/benchmarks"), ()),

@@ -1,0 +1,186 @@
+"""Rules 3 to 5 on hooks, DTensors, compiled functions, pipelines and libraries: whose op is a kernel, and what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyprof.loading.load import load_capture
+from pyprof.prof.columns import RecordTable
+from pyprof.prof.frame import Frame
+from pyprof.tables.table import printed
+from tests.tiny import Nsys
+
+GEMM = "ampere_sgemm_128x64_tn"
+Rows = list[tuple[str, ...]]
+
+
+def rows(capture: Path, columns: str) -> Rows:
+    """The records' values in some columns of prof."""
+    table = RecordTable(Frame(load_capture(capture)))
+    return [*zip(*(printed(table.of(key)) for key in columns.split(",")), strict=True)]
+
+
+# ---------------------------------------------------------------------------------------------- hand-written
+
+
+def test_what_runs_around_a_function_is_no_part_of_it(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, seq = 3, op_id = 1, sizes = [[4, 5], [5, 6]]", 10, 20)
+    n.kernel(GEMM, 12, 1000, 1001)
+    n.range("autograd::engine::evaluate_function: MmBackward0, op_id = 2", 30, 90, thread=9)
+    n.range("aten::sin, op_id = 3, sizes = [[4, 6]]", 32, 38, thread=9)
+    n.kernel("hook", 34, 1002, 1003, thread=9)
+    n.range("MmBackward0, seq = 3, op_id = 4", 40, 60, thread=9)
+    n.range("aten::mm, op_id = 5, sizes = [[5, 4], [4, 6]]", 45, 50, thread=9)
+    n.kernel(GEMM, 46, 1004, 1005, thread=9)
+    n.range("aten::add, op_id = 6, sizes = [[5, 6], [5, 6], []]", 70, 80, thread=9)
+    n.kernel("accumulation", 72, 1006, 1007, thread=9)
+    assert rows(n.write(tmp_path / "net.sqlite"), "op,phase,flops") == [
+        ("mm", "forward", "240"), ("sin", "backward", "24"), ("mm", "backward", "240"), ("add", "backward", "30"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_call_with_local_sizes_is_what_ran(tmp_path: Path, wrapped: bool) -> None:
+    """linear > mm > mm, and an op whose tensors are in lists; torch 2.13 puts a range of its own between."""
+    n = Nsys()
+    n.range("aten::linear, op_id = 1, sizes = [[8, 4], [16, 4], []]", 10, 40)
+    n.range("aten::mm, op_id = 2, sizes = [[8, 4], [4, 16]]", 12, 38)
+    n.range("aten::_foreach_mul_, op_id = 5, sizes = [[8, 8], [4, 4], []]", 50, 70)
+    if wrapped:
+        n.range("PythonSubclass, op_id = 3, sizes = [[8, 4], [4, 16]]", 14, 36)
+        n.range("PythonSubclass, op_id = 6, sizes = [[8, 8], [4, 4], []]", 52, 68)
+    n.range("aten::mm, op_id = 4, sizes = [[8, 4], [4, 8]]", 16, 34)
+    n.range("aten::_foreach_mul_, op_id = 7, sizes = [[4, 8], [2, 4], []]", 55, 65)
+    n.kernel(GEMM, 20, 1000, 1001)
+    n.kernel("multi_tensor_apply_kernel", 60, 1002, 1003)
+    found = rows(n.write(tmp_path / "net.sqlite"), "op,m,n,k,flops,params")
+    assert found == [("linear", "8", "8", "4", "512", "M=8,N=8,K=4"), ("_foreach_mul_", "na", "na", "na", "na", "[4,8];[2,4]")]
+
+
+def test_a_larger_call_of_the_same_op_is_not_taken(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mul, op_id = 1, sizes = [[8, 1], [1, 8]]", 10, 40)
+    n.range("aten::mul, op_id = 2, sizes = [[8, 8], [8, 8]]", 12, 38)
+    n.kernel("k", 20, 1000, 1001)
+    assert rows(n.write(tmp_path / "net.sqlite"), "op,params,flops") == [("mul", "[8,1];[1,8]", "64")]
+
+
+def test_functions_without_a_formula_give_way_to_the_ops_in_them_and_collectives_to_nothing(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("CompiledFunction, seq = 5, op_id = 1", 10, 20)
+    n.range("aten::mm, op_id = 2, sizes = [[4, 5], [5, 6]]", 12, 18)
+    n.range("CompiledFunctionBackward, seq = 5, op_id = 3", 30, 60, thread=9)
+    n.range("aten::mm, op_id = 4, sizes = [[4, 6], [6, 5]]", 32, 38, thread=9)
+    n.range("c10d::allreduce_, op_id = 5, sizes = [[30]]", 40, 48, thread=9)
+    n.range("mylib::foo, seq = 7, op_id = 6, sizes = [[4]]", 70, 80)
+    n.range("GeneratedBackwardFor_mylib_foo_default, seq = 7, op_id = 7, sizes = [[4]]", 72, 78)
+    n.range("GeneratedBackwardFor_mylib_foo_defaultBackward, seq = 7, op_id = 8, sizes = [[4]]", 90, 99, thread=9)
+    nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    launches = [(GEMM, 14, None), (GEMM, 34, 9), (nccl, 44, 9), ("foo", 75, None), ("foo_grad", 95, 9)]
+    for at, (name, launch, thread) in enumerate(launches):
+        n.kernel(name, launch, 1000 + at, 1001 + at, thread=thread)
+    assert rows(n.write(tmp_path / "net.sqlite"), "op,phase,params") == [
+        ("mm", "forward", "M=4,N=6,K=5"), ("mm", "backward", "M=4,N=5,K=6"), ("allreduce_", "communication", "[30]"),
+        ("foo", "forward", "[4]"), ("foo", "backward", "[4]"),
+    ]  # fmt: skip
+
+
+def test_a_phase_is_not_filled_in_across_the_ranges_of_the_user(tmp_path: Path) -> None:
+    """forward, unknown, forward: in one range; in ranges side by side; from one range into another's inside; out of `x(F)`."""
+    n = Nsys()
+    around = [("a", "a", "a"), ("b", "c", "d"), ("e", "e/f", "e"), ("g(F)", "h", "i")]
+    for group, names in enumerate(around):
+        begin = 1000 * group
+        n.range(f"whole {group}", begin, begin + 900)
+        for outer in dict.fromkeys(name.partition("/")[0] for name in names):
+            mine = [at for at, name in enumerate(names) if name.partition("/")[0] == outer]
+            n.range(outer, begin + 100 + 200 * mine[0], begin + 290 + 200 * mine[-1])
+        for at, name in enumerate(names):
+            when = begin + 150 + 200 * at
+            if "/" in name:
+                n.range(name.partition("/")[2], when - 20, when + 20)
+            if at != 1:
+                n.range(f"aten::mm, op_id = {10 * group + at}", when - 5, when + 5)
+            n.kernel(GEMM if at != 1 else f"own{group}", when, 10_000 + when, 10_001 + when)
+    found = [row[0] for row in rows(n.write(tmp_path / "net.sqlite"), "phase")]
+    assert found[1::3] == ["forward", "forward", "na", "na"] and set(found[::3] + found[2::3]) == {"forward"}
+
+
+@pytest.mark.parametrize(
+    ("others", "op"),
+    [
+        ((), "na"),  # a library's scopes alone
+        (("aten::mm, seq = 1, op_id = 1",), "na"),  # torch numbers its ops: this is none of them
+        (("aten::mm, seq = 1",), "go"),  # an old torch prints ops without a number like this
+    ],
+)
+def test_a_scope_of_cpp_is_an_op_only_where_something_says_so(tmp_path: Path, others: tuple[str, ...], op: str) -> None:
+    n = Nsys()
+    n.range("Engine::go", 10, 20)
+    n.kernel("k", 15, 1000, 1001)
+    for at, text in enumerate(others):
+        n.range(text, 30 + 10 * at, 35 + 10 * at)
+    assert rows(n.write(tmp_path / "net.sqlite"), "op,layer") == [(op, "" if op == "go" else "Engine::go")]
+
+
+def test_ranges_opened_again_and_again_are_named_once_and_are_no_layers(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("epoch", 5, None)
+    for begin in range(10, 40, 10):
+        n.range("iter", begin, None)
+        n.kernel("k", begin + 5, 1000 + begin, 1001 + begin)
+    path = n.write(tmp_path / "net.sqlite")
+    assert rows(path, "layer") == [("epoch",)] * 3
+    assert load_capture(path).notes == ["ranges that were opened and never closed are in no layer: 3 x `iter`"]
+
+
+# ---------------------------------------------------------------------------------------------- given captures
+
+CASES: dict[str, tuple[str, Rows]] = {
+    "kineto/dtensor_tp2": ("op,n,flops", [("linear", "1408", "94489280512"), ("pow", "na", "16777216")]),
+    "kineto/fsdp2_prebackward_hook": (
+        "op,phase",
+        [
+            ("linear", "forward"), ("all_gather_copy_in", "backward"), ("_allgather_base_", "communication"),
+            ("split_with_sizes_copy", "backward"), ("linear", "backward"), ("linear", "backward"),
+        ],
+    ),
+    "kineto/ddp_hook_in_compiled_backward": (
+        "op,phase", [("mm", "forward"), ("mm", "backward"), ("allreduce_", "communication")]
+    ),
+    "kineto/ranges_name_backward": (
+        "phase,inferred",
+        [(phase, "0") for phase in "forward forward forward backward forward forward forward backward backward".split()]
+        + [("forward", "0")] * 3,
+    ),
+    "kineto/hccl_annotation": ("op,layer", [("mm", "")] * 6),
+    "nsys/leaked_ranges": ("op,layer", [("mm", "")] * 200),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_given_case(captures: Path, name: str) -> None:
+    columns, expected = CASES[name]
+    (path,) = captures.glob(f"cases/{name}.*")
+    assert rows(path, columns)[: len(expected)] == expected
+
+
+def test_matrix_flops_of_a_tensor_hook_and_of_dtensors(captures: Path) -> None:
+    for name, products in (("cpu_torch213_dtensor_tp4", [33_554_432] * 5), ("cpu_torch213_fsdp2_foreach", [134_217_728] * 5)):
+        found = rows(captures / f"more/{name}.json.gz", "op,m,flops")
+        assert [int(flops) for op, m, flops in found if op == "linear" and m != "na" and flops != "0"] == products
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["tp2", "fsdp2_tp2", "ddp_hooks", "compile_aot_eager", "pipeline_zero_bubble"])
+def test_products_of_a_program_as_torch_counts_them(program: str) -> None:
+    """All programs: scripts/checks/run distributed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.checks.distributed", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
