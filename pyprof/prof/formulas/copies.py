@@ -70,6 +70,29 @@ def foreach_copy(input: list[TensorSpec], src: object = None) -> Cost:
     return copy_cost(list(src), input)
 
 
+# FSDP2 (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py) moves shards into and out of one flat buffer, whose dtype
+# theirs is: torch.profiler records none for lists.
+
+
+@op("fsdp::all_gather_copy_in", kind="copy", order="tensors[] flat ...")
+def gathered_in(tensors: object, flat: object = None) -> Cost:
+    if not isinstance(tensors, list) or not isinstance(flat, TensorSpec):
+        return Cost(0, 0, None)
+    moved = spec((sum(tensor.numel for tensor in tensors),), flat.dtype)
+    return copy_cost(moved, moved)
+
+
+@op("fsdp::split_with_sizes_copy", kind="copy", order="flat ...")
+def gathered_out(flat: TensorSpec) -> Cost:
+    return copy_cost(flat, gradient(flat))
+
+
+@op("fsdp::chunk_cat", kind="copy", order="tensors[] dim num_chunks flat ...")
+def chunked_in(tensors: list[TensorSpec], flat: object = None) -> Cost:
+    """Reads the gradients, perhaps in another dtype than that of the buffer, and writes all of it, padding too."""
+    return copy_cost(*tensors, need(flat, "flat"))
+
+
 # ---------------------------------------------------------------------------------------------- casts
 
 
