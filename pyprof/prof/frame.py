@@ -195,7 +195,13 @@ class Frame:
         over_links |= self.records["phase"] == PHASES.index("communication")
         gpu = np.where(over_links, -1, gpu)  # their rates are not known
         distinct, _, inverse = distinct_rows(codes, gpu)
-        rows = [self._peaks_of(verdicts[code], at) for code, at in distinct.T.tolist()]
+        known = self.whole._known_peaks
+        rows = []
+        for code, at in distinct.T.tolist():
+            key = verdicts[code], at
+            if key not in known:
+                known[key] = self._peaks_of(*key)
+            rows.append(known[key])
         table = np.array(rows, np.float64).reshape(-1, 5)[inverse]
         cpu = self.records["kind"] == ActivityKind.CPU
         if cpu.any():
@@ -203,6 +209,11 @@ class Frame:
         launch_ns = np.where(self.whole._waited[self.rows], self.records["launch_dur_ns"].astype(np.float64), np.nan)
         matmul, vector, dram, l2_bytes, least_ns = table.T
         return Peaks(matmul, vector, dram, l2_bytes, least_ns, launch_ns)
+
+    @cached_property
+    def _known_peaks(self) -> dict[tuple[Verdict, int], tuple[float, ...]]:
+        """Results of `_peaks_of` so far."""
+        return {}
 
     @cached_property
     def _waited(self) -> Bools:

@@ -18,7 +18,8 @@ from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
 Rows: TypeAlias = Ints | slice
-PART_ROWS = 1 << 15  # rows per chunk of a table that is computed while it is written
+PART_ROWS = 1 << 15  # rows that are computed or written at a time where that bounds memory
+TABLE_ROWS = 1 << 17  # rows per chunk of a table that is computed while it is written: a row group of stored records
 AnyInts: TypeAlias = npt.NDArray[Any]  # integers of any width, or Python's own (object) for sums beyond 64 bits
 
 
@@ -178,11 +179,11 @@ class LazyTable(NamedTuple):
     def first(self, count: int) -> Table:
         """The first rows; only these are computed if they are few."""
         chosen = self._replace(rows=self.rows[:count])
-        return next(chosen.parts()) if count <= PART_ROWS else chosen.whole()
+        return next(chosen.parts()) if count <= TABLE_ROWS else chosen.whole()
 
     def parts(self) -> Iterator[Table]:
         """Chunks of rows, at least one; all rows at once if they are not ascending, since chunks would be scattered."""
-        size = PART_ROWS if (self.rows[1:] > self.rows[:-1]).all() else len(self.rows)
+        size = TABLE_ROWS if (self.rows[1:] > self.rows[:-1]).all() else len(self.rows)
         for start in range(0, max(len(self.rows), 1), size):
             part = self.source.take(self.rows[start : start + size])
             yield Table(self.headers, [part.of(header.key) for header in self.headers], *self[3:])

@@ -10,9 +10,10 @@ import pytest
 from pyprof.loading.load import load_capture
 from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.model.trace import ActivityKind
+from pyprof.parse.attribution.derived import _broadcast_dims, summed
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
-from pyprof.prof.infer import _broadcast_dims, _summed, infer
+from pyprof.prof.infer import infer
 from tests.tiny import Nsys
 
 CONV = "implicit_convolve_sgemm"
@@ -104,7 +105,7 @@ def test_what_a_backward_sums_joins_and_fills_has_the_sizes_of_its_forward(tmp_p
     n.range("aten::sum, op_id = 9, sizes = [[5, 7], [], [], []]", 130, 140, thread=8)
     n.kernel("reduce_kernel", 135, 400, 410, thread=8)
     frame = Frame(load_capture(n.write(tmp_path / "net.sqlite")))
-    assert column(frame, "op") == ["addmm", "split", "addmm", "addmm"]
+    assert column(frame, "op") == ["addmm", "split", "addmm", "sum"]
     assert column(frame, "inner") == ["aten::addmm", "aten::cat", "aten::mm", "aten::sum"]
     assert column(frame, "dir") == ["fprop", "bprop", "bprop", "bprop"]
     assert column(frame, "flops") == [str(2 * 5 * 3 * 7), "0", str(2 * 3 * 5 * 7), "35"]
@@ -128,9 +129,9 @@ def test_a_sum_that_two_inputs_could_want_is_left_alone() -> None:
     gradient = OpCall("aten", "sum", (TensorSpec((5, 7)), UNKNOWN, UNKNOWN, UNKNOWN), dispatcher=True)
     one = OpCall("aten", "add", (TensorSpec((7,)), TensorSpec((5, 7))), dispatcher=True)
     two = OpCall("aten", "add", (TensorSpec((7,)), TensorSpec((5, 1))), dispatcher=True)
-    filled = _summed(gradient, one)
+    filled = summed(gradient, one)
     assert filled is not None and filled.args[1] == [0]
-    assert _summed(gradient, two) is None
+    assert summed(gradient, two) is None
 
 
 def test_what_is_faster_than_the_peaks_is_winograd(captures: Path) -> None:

@@ -157,7 +157,7 @@ def test_rows_of_row_groups_are_those_of_the_whole(sizes: list[int], data: st.Da
     file = object.__new__(reader._File)
     file.begins, whole = np.cumsum([0, *sizes]), np.arange(100, 100 + sum(sizes))
     rows = np.array(data.draw(st.lists(st.integers(0, sum(sizes) - 1), max_size=20)), data.draw(st.sampled_from(["i4", "i8"])))
-    groups, places = file._groups(rows)
+    groups, places = file._find_groups(rows)
     read = [whole[file.begins[group] : file.begins[group + 1]] for group in groups.tolist()]
     assert np.concatenate([whole[:0], *read])[places].tolist() == whole[rows].tolist()
     assert set(groups.tolist()) == set((np.searchsorted(file.begins, rows, "right") - 1).tolist())

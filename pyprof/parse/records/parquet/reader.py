@@ -63,6 +63,8 @@ class _File:
         sizes = [self.file.metadata.row_group(group).num_rows for group in range(self.file.num_row_groups)]
         self.begins = np.cumsum([0, *sizes])  # first row of each row group, then the number of rows
         self.pools: dict[str, Any] = {}
+        # The last rows that were asked for, and where they are.
+        self._asked: tuple[Array | None, tuple[Ints, Array | slice]] = None, (self.begins, self.begins)
 
     def __len__(self) -> int:
         return int(self.begins[-1])
@@ -74,14 +76,23 @@ class _File:
         parts = [self._values(name, chunk).astype(dtype, copy=False) for chunk in self._chunks(_NAMES[name], groups)]
         values = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
         if places is not None:
-            values = values.take(places)
+            values = values[places] if isinstance(places, slice) else values.take(places)
         return np.broadcast_to(values[0], len(values)) if is_constant(values) else values
 
-    def _groups(self, rows: Array | None) -> tuple[Ints, Array | None]:
+    def _groups(self, rows: Array | None) -> tuple[Ints, Array | slice | None]:
         """The row groups that hold these rows, and the position of each row in the concatenation of these row groups."""
         if rows is None:
             return np.arange(len(self.begins) - 1), None
-        used = np.unique(np.searchsorted(self.begins, rows, "right") - 1, return_counts=True)[0]
+        if rows is not self._asked[0]:  # column after column is read at the same rows
+            self._asked = rows, self._find_groups(rows)
+        return self._asked[1]
+
+    def _find_groups(self, rows: Array) -> tuple[Ints, Array | slice]:
+        if len(rows) and (np.diff(rows) == 1).all():
+            first, last = (int(np.searchsorted(self.begins, row, "right")) - 1 for row in (rows[0], rows[-1]))
+            begin = int(rows[0] - self.begins[first])
+            return np.arange(first, last + 1), slice(begin, begin + len(rows))
+        used = np.unique(np.searchsorted(self.begins, rows, "right") - 1)
         held = np.cumsum([0, *np.diff(self.begins)[used]])
         at = np.searchsorted(self.begins[used], rows, "right") - 1
         return used, rows - (self.begins[used] - held[:-1])[at]
@@ -161,7 +172,9 @@ class _File:
         lengths = [np.zeros(1, np.int64), *(np.diff(to_numpy(chunk.offsets)) for chunk in lists)]
         numbers = np.concatenate([np.empty(0, np.int64), *(to_numpy(chunk.flatten()) for chunk in lists)])
         offsets = np.cumsum(np.concatenate(lengths))
-        return (offsets, numbers) if places is None else chosen_numbers(offsets, numbers, places)
+        if places is None:
+            return offsets, numbers
+        return chosen_numbers(offsets, numbers, np.arange(len(offsets) - 1)[places] if isinstance(places, slice) else places)
 
 
 class _Columns(dict[str, Array]):
