@@ -9,8 +9,8 @@ called, as lists [full name, argument ...] in order of begin, equal ones once. V
 of a tensor of three dimensions: it may be the only thing that shows the weights of experts. `engine_step`: the text of the
 serving engine's annotation around the launch, for an op of a replayed graph around the replay.
 
-Local sizes: a DTensor calls an op a second time with the part that this process holds. The op then has an argument `ran`, the
-calls that did the work in the form of `inside`; its cost is theirs.
+Local sizes: a DTensor calls an op a second time with the part that this process holds, a nested tensor with its buffer. The op
+then has an argument `ran`, the calls that did the work in the form of `inside`; its cost is theirs.
 
 Numpy over ranges and rows; Python only over distinct pairs of labels, sequences of ops, pairs of op and step.
 """
@@ -28,7 +28,7 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Array, Integers, Ints, Rows
 from pyprof.model.autocast import is_mixed, parts_are_cast
 from pyprof.model.dtypes import lookup
-from pyprof.model.markers import Kind, Marker
+from pyprof.model.markers import Kind, Marker, is_wrapper
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.model.scheduler_steps import read
 from pyprof.model.trace import Trace
@@ -159,14 +159,16 @@ def with_inside(trace: Trace, around: OpsAround) -> Retyped:
 
 
 def with_local_sizes(trace: Trace, around: OpsAround) -> Retyped:
-    """Ranges of the ops whose work was done by a second call of an op in them with smaller sizes, with labels that hold it."""
+    """Ranges of the ops whose work was done by a second call of an op in them with other sizes, with labels that hold it."""
     label, name = around.label, around.labels.name[around.label]
     caller = np.append(around.last_op[around.nested.parent], -1)
     works = around.labels.candidate[label] | around.labels.copy[label]
     inner = np.flatnonzero(works & (name >= 0) & (name == name[caller]) & (label != label[caller]))
-    pairs, _, kind = distinct_rows(label[caller[inner]], label[inner])
-    calls = ([trace.markers[code].call for code in pair] for pair in pairs.T.tolist())
-    inner = inner[np.array([_is_part(*pair) for pair in calls], np.bool_)[kind]]
+    wrapper = np.array([*(is_wrapper(marker.name) for marker in trace.markers), False], np.bool_)
+    wrapped = wrapper[label[around.nested.parent[inner]]]  # torch says itself that a subclass of tensors called the op again
+    keys, _, kind = distinct_rows(label[caller[inner]], label[inner], wrapped)
+    calls = ((trace.markers[outer].call, trace.markers[own].call, bool(sure)) for outer, own, sure in keys.T.tolist())
+    inner = inner[np.array([_ran_in(*one) for one in calls], np.bool_)[kind]]
     inner = inner[np.bincount(caller[inner], minlength=len(label))[caller[inner]] == 1]  # several may share the work
     inner = inner[~np.isin(inner, caller[inner])]  # of a chain of calls the last
     root = around.formula_root[caller[inner]]
@@ -175,13 +177,17 @@ def with_local_sizes(trace: Trace, around: OpsAround) -> Retyped:
     return _with_calls(trace, around, RAN, root[order], inner[order])
 
 
-def _is_part(whole: OpCall | None, part: OpCall | None) -> bool:
-    """Whether the tensors of a call are as many as those of another, with as many dimensions, some smaller and none larger."""
-    if whole is None or part is None or len(whole.tensors) != len(part.tensors):
+def _ran_in(outer: OpCall | None, inner: OpCall | None, sure: bool) -> bool:
+    """Whether a call of an op in itself did the work: it is known to be one of a subclass and has other sizes (local ones, or
+    those of a nested tensor's buffer), or as many tensors with as many dimensions, some of which are smaller and none larger.
+    """
+    if outer is None or inner is None or not inner.tensors:
         return False
-    shapes = [(a.shape, b.shape) for a, b in zip(whole.tensors, part.tensors, strict=True)]
-    sizes = [pair for a, b in shapes for pair in zip(a, b, strict=False)]
-    return all(len(a) == len(b) for a, b in shapes) and all(a >= b for a, b in sizes) and any(a > b for a, b in sizes)
+    before, after = ([tensor.shape for tensor in call.tensors] for call in (outer, inner))
+    if sure or before == after:
+        return before != after
+    sizes = [pair for a, b in zip(before, after, strict=False) for pair in zip(a, b, strict=False)]
+    return [*map(len, before)] == [*map(len, after)] and all(a >= b for a, b in sizes)
 
 
 def _with_calls(trace: Trace, around: OpsAround, name: str, owner: Array, called: Array) -> Retyped:

@@ -70,6 +70,16 @@ def test_a_larger_call_of_the_same_op_is_not_taken(tmp_path: Path) -> None:
     assert rows(n.write(tmp_path / "net.sqlite"), "op,params,flops") == [("mul", "[8,1];[1,8]", "64")]
 
 
+def test_a_nested_tensor_computes_on_its_buffer(tmp_path: Path) -> None:
+    """Its own sizes are not recorded; torch says that a subclass called the op again."""
+    n = Nsys()
+    n.range("aten::linear, op_id = 1, sizes = [[], [32, 64], [32]]", 10, 40)
+    n.range("PythonSubclass, op_id = 2, sizes = [[], [32, 64], [32]]", 12, 38)
+    n.range("aten::linear, op_id = 3, sizes = [[14, 64], [32, 64], [32]]", 14, 36)
+    n.kernel(GEMM, 20, 1000, 1001)
+    assert rows(n.write(tmp_path / "net.sqlite"), "op,params,flops") == [("linear", "M=14,N=32,K=64", "57344")]
+
+
 def test_functions_without_a_formula_give_way_to_the_ops_in_them_and_collectives_to_nothing(tmp_path: Path) -> None:
     n = Nsys()
     n.range("CompiledFunction, seq = 5, op_id = 1", 10, 20)
