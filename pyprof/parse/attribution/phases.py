@@ -107,7 +107,10 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
 
 
 def phase_of_range(name: str) -> int:
-    """The phase that a user range is named after, -1 none: `Backward`, `train/fwd_pass`, `mlp(W)`, not `forward_backward`."""
+    """The phase that a user range is named after, -1 none: `Backward`, `train/fwd_pass`, `mlp(W)`, not `forward_backward`, nor
+    torch's own `Optimizer.zero_grad#SGD.zero_grad`, in which no optimizer runs."""
+    if name.startswith("Optimizer.zero_grad#"):
+        return -1
     found = {_WORDS[word] for text in re.findall(_WORD, name) if (word := text.lower()) in _WORDS}
     found |= {phase for part, phase in _PARTS.items() if part in name}
     return found.pop() if len(found) == 1 else -1
