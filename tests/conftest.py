@@ -17,7 +17,8 @@ SHARED = ROOT.parent / "shared"
 # ran beside it. `--hypothesis-profile explore` draws new ones.
 settings.register_profile("explore", deadline=None)
 settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)  # scripts/compat.py
-settings.register_profile("pyprof", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, derandomize=True)  # scripts/test --all
+settings.register_profile("pyprof", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("pyprof")
 
 if workers := os.environ.get(
