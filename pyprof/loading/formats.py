@@ -29,18 +29,17 @@ _FIRST_BYTES = 1 << 14
 _PARQUET = b"PAR1"
 _NCU, _NCU_NAMES = b"NVR\0", (".ncu-rep", ".ncu-repz")
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
-_NVPROF_TABLE = "StringTable"
+_NVPROF_TABLE = "stringtable"
 _ROWS = {
-    "activities": r"^CUPTI_ACTIVITY_KIND_(CONCURRENT_KERNEL|KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)$",
-    "launches": r"^CUPTI_ACTIVITY_KIND_(RUNTIME|DRIVER)$",
-    "ranges": r"^(NVTX_EVENTS|CUPTI_ACTIVITY_KIND_MARKER)$",
+    "activities": r"(?i)^CUPTI_ACTIVITY_KIND_(CONCURRENT_KERNEL|KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)(_?V?\d+)?$",
+    "launches": r"(?i)^CUPTI_ACTIVITY_KIND_(RUNTIME|DRIVER)(_?V?\d+)?$",
+    "ranges": r"(?i)^(NVTX_EVENTS|CUPTI_ACTIVITY_KIND_MARKER)$",
 }
 _BLOCK_TIMES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+\b')  # of kernels that Proton instrumented
 TIMERS = "pyprof timers {}"
-_NSYS_TABLES = {
-    "StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME",
-}  # fmt: skip
+_NSYS_TABLE = re.compile(
+    r"(?i)StringIds|META_DATA_EXPORT|ANALYSIS_DETAILS|NVTX_EVENTS|CUPTI_ACTIVITY_KIND_(?:KERNEL|GRAPH_TRACE|MEMCPY|RUNTIME)(?:_?V?\d+)?"
+)
 
 
 class InputFormat(NamedTuple):
@@ -183,14 +182,14 @@ def _read_ncu_csv(given: Input) -> Measured:
 CAPTURES = (
     InputFormat(
         "nvprof database",
-        lambda given: _NVPROF_TABLE in given.tables,
+        lambda given: any(table.lower() == _NVPROF_TABLE for table in given.tables),
         lambda given: _module("sources.nvprof").read(given.database),
         alone=True,
         size=lambda given: _export_size(given.database),
     ),
     InputFormat(
         "nsys export",
-        lambda given: not _NSYS_TABLES.isdisjoint(given.tables),
+        lambda given: any(_NSYS_TABLE.fullmatch(table) for table in given.tables),
         lambda given: _module("sources.nsys").read(given.database),
         alone=True,
         size=lambda given: _export_size(given.database),

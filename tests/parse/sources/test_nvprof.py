@@ -140,7 +140,8 @@ def test_any_cell_may_hold_anything(tmp_path: Path, cell: tuple[str, str], value
         db.execute(f"UPDATE {cell[0]} SET {cell[1]} = ? WHERE rowid = {row}", (value,))
         db.commit()
     try:
-        assert len(list(lines(load_capture(path)))) == 2
+        timeless = cell[0].endswith("KERNEL") and cell[1] in ("start", "end")
+        assert len(list(lines(load_capture(path)))) in ((1, 2) if timeless else (2,))
     except PyprofError as error:
         assert error.hint
 
@@ -151,4 +152,7 @@ def test_a_range_without_a_readable_time_is_counted(tmp_path: Path) -> None:
         db.execute("UPDATE CUPTI_ACTIVITY_KIND_MARKER SET timestamp = 'soon' WHERE id = 2")
         db.commit()
     trace = open_trace(path)
-    assert "1 NVTX ranges without a readable time were left out" in trace.notes and len(trace.ranges["start_ns"]) == 4
+    assert (
+        any("no time" in note and note.endswith(": 1 ranges, ops and calls") for note in trace.notes)
+        and len(trace.ranges["start_ns"]) == 4
+    )
