@@ -90,7 +90,10 @@ def _parquet_size(given: Input) -> Size | None:
 
 def _is_torch_trace(given: Input) -> bool:
     for most in (_FIRST_BYTES, HEAD_BYTES):  # the first nearly always suffices
-        text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
+        text = given.text(most)
+        if given.encoding == "utf-16":
+            text = text.decode("utf-16", "replace").encode()
+        text = text.lstrip(b"\xef\xbb\xbf \t\r\n")
         if (b'"call_stack"' in text and _is_proton_trace(given)) or _BLOCK_TIMES.search(text):
             return False
         header = sum(key in text for key in (b'"schemaVersion"', b'"deviceProperties"')) > (len(text) <= _FIRST_BYTES)

@@ -257,8 +257,8 @@ class _Export:
             rows, ordinals, processes = np.array(known, np.int64).T
             columns = {name: values[rows] for name, values in columns.items()} | {"device": ordinals, "process": processes}
         elif guessed and len({*columns["name"].tolist()}) > 1:
-            names = ", ".join(map(self.trace.strings.__getitem__, columns["name"][np.argsort(gpus)].tolist()))
-            self.trace.notes.append(f"which GPU ran is uncertain, since their order for CUDA was not recorded: one of {names}")
+            either = ", ".join(map(self.trace.strings.__getitem__, columns["name"][np.argsort(gpus)].tolist()))
+            self.trace.notes.append(f"which GPU ran is uncertain, since their order for CUDA was not recorded: one of {either}")
         return make_table("devices", columns)
 
 
@@ -302,7 +302,9 @@ class _RangeRows:
     def add(self, batch: Batch) -> None:
         start, end, event, tid, _, _ = batch.columns
         kept = np.isin(event, self.kinds)
-        readable = ((start >= 0) & ((end < 0) | (end >= start)) & (tid != NOT_AN_INTEGER)) | (event == _DOMAIN)
+        none = (-1, NOT_AN_INTEGER)
+        readable = ~np.isin(start, none) & (np.isin(end, none) | (end >= start)) & (tid != NOT_AN_INTEGER)
+        readable |= event == _DOMAIN
         self.unreadable += int(np.count_nonzero(kept & ~readable))
         kept &= readable
         if (event == _DOMAIN).any():
@@ -322,7 +324,7 @@ class _RangeRows:
             names = map(self.names.get, distinct.tolist(), repeat(""))
             registered = np.array(list(map(self.trace.labels.split, names)), np.int64)
             label[empty], seq[empty], op_id[empty] = registered[inverse.ravel()].T
-        end = np.where(end < 0, -1, end)
+        end = np.where(end == NOT_AN_INTEGER, -1, end)
         free = ~np.isin(event, (*_PUSH_POP, -1))
         thread = map_distinct(tid, self.thread).astype(np.int32)
         domain_number = np.full(len(domain), -1, np.int64)

@@ -21,8 +21,9 @@ _BEGIN_RECORDING, _END_RECORDING = (re.compile(rf"(?:cuda|hip|cu)Stream{what}Cap
 
 
 def timed(start: Ints, end: Ints) -> Bools:
-    """Which rows have a time: a begin, and an end not before it; both 0 is what a profiler writes that knows neither."""
-    return np.asarray((start >= 0) & (start <= end) & (end < LAST_NS) & ((start != 0) | (end != 0)))
+    """Which rows have a time: a begin other than -1, which is none, and an end not before it; both 0 is what a profiler writes
+    that knows neither."""
+    return np.asarray((start != -1) & (start > -LAST_NS) & (start <= end) & (end < LAST_NS) & ((start != 0) | (end != 0)))
 
 
 def of_epoch(start: Array) -> bool:
@@ -51,39 +52,54 @@ class LeftOut:
 
     def notes(self) -> list[str]:
         """One note with both numbers, none where every row had a time."""
-        what = [f"{number:,} {name}" for number, name in (
+        what = [f"{number:,} of the {name}" for number, name in (
             (self.activities, "kernels, copies and fills"), (self.others, "ranges, ops and calls")) if number]  # fmt: skip
         why = "no time (none, 0, or an end before the begin) or no thread"
-        return [f"left out, since they have {why}: {' and '.join(what)}"] if what else []
+        return [f"left out, since they have {why}: {', '.join(what)}"] if what else []
 
 
-def lost_launches(trace: Trace, known: int = 0) -> list[str]:
-    """A note where calls that launch a kernel have none in the capture; known: so many lost kernels are told of otherwise.
+def launching(trace: Trace) -> Bools:
+    """Which calls launch a kernel, by their name."""
+    good = np.array([*(_LAUNCHES.search(text) is not None for text in trace.strings.values), False], np.bool_)
+    return np.asarray(good[trace.launches["name"]])
+
+
+def launches_without_kernel(trace: Trace) -> tuple[Ints, int]:
+    """Rows of the calls that launch a kernel and have none in the capture, and the number of all that launch one.
 
     Calls between the begin and the end of a graph's capture launch nothing.
     """
     launches, activities = trace.launches, trace.activities
-    good = np.array([*(_LAUNCHES.search(text) is not None for text in trace.strings.values), False], np.bool_)
-    rows = np.flatnonzero(good[launches["name"]] & (launches["thread"] >= 0))
+    rows = np.flatnonzero(launching(trace) & (launches["thread"] >= 0))
     if not len(rows):
-        return []
-    process = trace.threads["process"].astype(np.int64)[launches["thread"][rows]]
-    ran = activities["process"].astype(np.int64), activities["corr"].astype(np.int64)
-    asked = process, launches["corr"][rows].astype(np.int64)
-    codes = distinct_rows(*(np.concatenate(pair) for pair in zip(ran, asked, strict=True))).inverse
-    lost = ~np.isin(codes[len(ran[0]) :], codes[: len(ran[0])]) & (asked[1] >= 0)
-    # A process's kernels may be of no known process.
-    lost &= ~np.isin(asked[1], ran[1][ran[0] < 0])
-    lost &= ~_while_recording(trace, rows)
-    number, every = int(lost.sum()), len(rows)
+        return rows, 0
+    corr = launches["corr"][rows]
+    lost = (corr >= 0) & ~np.isin(corr, activities["corr"])
+    if len(trace.processes["pid"]) > 1:  # another process may have used the id
+        process = trace.threads["process"].astype(np.int64)[launches["thread"][rows]]
+        ran = activities["process"].astype(np.int64), activities["corr"].astype(np.int64)
+        pairs = zip(ran, (process, corr.astype(np.int64)), strict=True)
+        codes = distinct_rows(*map(np.concatenate, pairs)).inverse
+        unknown = ran[1][ran[0] < 0]  # kernels of no known process
+        lost |= (corr >= 0) & ~np.isin(codes[len(ran[0]) :], codes[: len(ran[0])]) & ~np.isin(corr, unknown)
+    if lost.any():
+        lost &= ~_while_recording(trace, rows)
+    return rows[lost], len(rows)
+
+
+def lost_launches(trace: Trace, known: int = 0) -> list[str]:
+    """A note where calls that launch a kernel have none in the capture; known: so many lost kernels are told of otherwise."""
+    rows, every = launches_without_kernel(trace)
+    number = len(rows)
     if number <= known:
         return []
-    if not (activities["kind"] == ActivityKind.KERNEL).any() and not known:
+    if not (trace.activities["kind"] == ActivityKind.KERNEL).any() and not known:
+        many = "kernel was" if number == 1 else "kernels were"
         return [
-            f"{number:,} kernels were launched and none was recorded: the usual causes are WSL, no permission to profile "
+            f"{number:,} {many} launched and none was recorded: the usual causes are WSL, no permission to profile "
             "(RmProfilingAdminOnly), another profiler of this GPU, or a recorder that was not asked for the GPU's activity"
         ]
-    return [f"{number:,} of {every:,} launches are without a kernel in the capture: they were lost, or ran after the recording"]
+    return [f"{number:,} of {every:,} launches have no kernel in the capture: it was lost, or ran after the recording"]
 
 
 def _while_recording(trace: Trace, rows: Ints) -> Bools:

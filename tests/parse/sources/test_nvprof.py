@@ -153,6 +153,6 @@ def test_a_range_without_a_readable_time_is_counted(tmp_path: Path) -> None:
         db.commit()
     trace = open_trace(path)
     assert (
-        any("no time" in note and note.endswith(": 1 ranges, ops and calls") for note in trace.notes)
+        any("no time" in note and note.endswith(": 1 of the ranges, ops and calls") for note in trace.notes)
         and len(trace.ranges["start_ns"]) == 4
     )

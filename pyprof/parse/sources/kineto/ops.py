@@ -18,7 +18,7 @@ import msgspec
 from pyprof.columns.types import Array, Bools
 from pyprof.model.dtypes import lookup
 from pyprof.model.markers import Kind, Marker, decode, is_backward_name
-from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec, Unknown, checked_shape
 from pyprof.model.trace import Labels
 from pyprof.parse.sources.kineto.events import Codes, Event, Int, decode_args
 from pyprof.parse.sources.kineto.exported import RangeCodes
@@ -238,10 +238,19 @@ def _value(dims: object, kind: str, strides: object, concrete: object, recorded:
 
 
 def _tensor(dims: object, dtype: str | None, strides: object) -> TensorSpec | Unknown:
-    if not _integers(dims):
+    if not _integers(dims) or not _real(dims):
         return UNKNOWN
-    steps = tuple(strides) if _integers(strides) and len(strides) == len(dims) else None
+    steps = tuple(strides) if _integers(strides) and len(strides) == len(dims) and _real(strides) else None
     return TensorSpec(tuple(dims), dtype, steps)
+
+
+def _real(sizes: list[int]) -> bool:
+    """Whether a tensor can have these sizes or strides."""
+    try:
+        checked_shape(sizes)
+    except ValueError:
+        return False
+    return True
 
 
 def _integers(values: object) -> TypeGuard[list[int]]:
