@@ -282,7 +282,27 @@ def size_of(given: Input, formats: tuple[InputFormat, ...]) -> Size | None:
     return _format(given, formats).size(given)
 
 
+# What people pass by mistake: the first bytes, what that is, what to pass.
+_STRANGERS = (
+    (rb"version https://git-lfs\.github\.com/", "a pointer of Git LFS, not the file itself", "git lfs pull"),
+    (rb"<\?xml", "XML, such as a session of the Visual Profiler, not a capture", "pass the file that `nvprof -o` wrote"),
+    (
+        rb"PK\x03\x04",
+        "a ZIP archive, such as a checkpoint of torch.save, not a capture",
+        "pass the capture itself",
+    ),
+    (
+        rb"\x80[\x02-\x05]",
+        "a pickle (a checkpoint, or a snapshot of torch's memory), not a capture",
+        "a snapshot: pyprof memory FILE; else pass the capture itself",
+    ),
+)
+
+
 def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
+    for pattern, what, hint in _STRANGERS:
+        if re.match(pattern, given.head) and given.path.suffix not in (*_NCU_NAMES, *_REPORT_NAMES):
+            raise NotACapture(f"{given.name}: {what}", hint)
     for form in formats:
         if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever its name is
             return form

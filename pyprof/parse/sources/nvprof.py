@@ -23,6 +23,8 @@ from pyprof.parse.sources.sqlite_pages.btree import PageBlock
 from pyprof.parse.sources.sqlite_pages.reader import Batch, PackedTexts
 from pyprof.parse.sources.times import LeftOut, lost_launches, of_epoch
 
+_BY_NUMBER = "values of metrics and events are in the file by number, without names, and are not read"
+_COUNTED = ("CUPTI_ACTIVITY_KIND_METRIC", "CUPTI_ACTIVITY_KIND_EVENT")
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")  # the second with concurrency tracing off
 # Columns of the trace's tables, each with its name in the file.
 _ACTIVITY = {"start_ns": "start", "end_ns": "end", "device": "deviceId", "stream": "streamId", "corr": "correlationId"}
@@ -96,6 +98,11 @@ class _NvprofReader:
                 "and note that nvprof cannot profile GPUs of compute capability 8.0 and later: use nsys there",
             )
         trace.notes += lost_launches(trace, self.left_out.activities)
+        counted = sum(len(self.db.integers(table, {"id": "id"})["id"]) for table in _COUNTED)
+        if counted:
+            trace.notes.append(
+                f"{counted:,} {_BY_NUMBER}: print them with `nvprof -i FILE --csv --print-gpu-trace` of that CUDA release"
+            )
         return trace
 
     def _string(self, string_id: int, change: Callable[[str], str] = str) -> int:

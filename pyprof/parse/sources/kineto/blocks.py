@@ -39,9 +39,10 @@ from pyprof.parse.sources.times import LeftOut
 _GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
     "Memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET, "Memset": ActivityKind.MEMSET,
-    "mtia_ccp_events": ActivityKind.KERNEL,
+    "mtia_ccp_events": ActivityKind.KERNEL,  # or a copy, see `_read_mtia`
     "cuda_graph": ActivityKind.GRAPH,  # in timelines that pyprof wrote
 }  # fmt: skip
+_MTIA = "mtia_ccp_events"
 _ANNOTATION = "user_annotation"
 _OPS = ("cpu_op", "Operator", _ANNOTATION)
 _FRAMES = ("python_function", "Python")
@@ -58,7 +59,8 @@ class EventTables:
 
     threads: number of each thread by pid and tid, which the columns `thread` hold until `reader` gives them their rows;
     thread_names: by pid and tid; has_stacks: whether any op has a `Call stack`; left_out: events without a time; open: names of
-    ranges that were begun and never ended; far: whether all times lie so far from 0 that they count from the first.
+    ranges that were begun and never ended; far: whether all times lie so far from 0 that they count from the first; waits:
+    number of events of a device that do no work.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -70,7 +72,7 @@ class EventTables:
         self.ranges, self.memory = GrowingTable("ranges"), GrowingTable("memory")
         self.arrows, self.counters = Arrows(self.threads), CounterEvents()
         self.has_stacks, self.left_out, self.open = False, LeftOut(), list[str]()
-        self.far = False
+        self.far, self.waits = False, 0
         self._base: int | None = None  # which all times in the file count from, in microseconds
         self._pairs: list[Event] = []  # begins and ends that are events of their own
         self._unclosed = False
@@ -148,6 +150,8 @@ class EventTables:
         return None
 
     def _reader_of_spans(self, category: str) -> _Reader | None:
+        if category == _MTIA:
+            return self._read_mtia
         if category in _GPU:
             kind = _GPU[category]
             return lambda events, span: self.activities.add(activity_columns(events, kind, span, self._texts, self._layers))
@@ -211,6 +215,16 @@ class EventTables:
         if any(map(_STACK, args)):
             columns["src"] = self._sources.of(map(_STACK, args), len(args))
         self.ranges.add(columns)
+
+    def _read_mtia(self, events: list[Event], span: Span) -> None:
+        """Work of Meta's MTIA: kernels, and requests to its DMA. Its waits for events and their marks are no work."""
+        idle = np.array([event.name.startswith(("event_wait", "event_record")) for event in events], np.bool_)
+        copies = np.array([event.name.startswith("dma_") for event in events], np.bool_)
+        self.waits += int(idle.sum())
+        for kind, chosen in ((ActivityKind.KERNEL, ~copies & ~idle), (ActivityKind.MEMCPY, copies)):
+            if len(rows := np.flatnonzero(chosen)):
+                own = [*map(events.__getitem__, rows.tolist())]
+                self.activities.add(activity_columns(own, kind, span.take(rows), self._texts, self._layers))
 
     def _read_frames(self, events: list[Event], span: Span) -> None:
         args = decode_args(_FrameArgs, events)

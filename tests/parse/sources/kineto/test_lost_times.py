@@ -15,6 +15,10 @@ import pytest
 from pyprof.errors import InputError
 from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.records import Records
+from pyprof.model.trace import ActivityKind
+from pyprof.prof.cost import cost_records
+from pyprof.prof.frame import Frame
+from pyprof.report.time.overview import Overview
 
 Events = list[dict[str, Any]]
 MM = {"Input Dims": [[128, 256], [256, 512]], "Input type": ["float", "float"]}
@@ -223,7 +227,32 @@ def test_sizes_that_no_tensor_has_are_unknown_with_a_reason(tmp_path: Path, size
     events = mms(1)
     events[0]["args"]["Input Dims"] = [[size, 4], [4, 512]]
     records = load_capture(written(tmp_path / "t.json", events))
-    from pyprof.prof.cost import cost_records
-
     costs = cost_records(records)
     assert costs.flops.tolist() == [-1] and [*costs.reasons] != [""]
+
+
+# ---------------------------------------------------------------------------------------------- given cases
+
+# file: kernels, and a part of the note that is asked for
+CASES = {
+    "bom": (18, ""), "utf16": (18, ""), "be_pairs": (18, ""), "quotes_newline": (18, ""), "huge_ts": (18, ""),
+    "compute_properties_2021": (18, ""), "no_runtime": (18, "18 kernels, copies and fills are placed by External id"),
+    "truncated": (10, "the file ends in the middle: read are the 34 events before byte 8,295 of 8,335"),
+    "kernel_ts0": (12, ": 6 of the kernels, copies and fills"), "kernel_ts0_nosteps": (12, ": 6 of the kernels"),
+    "half_ts0": (8, ": 10 of the kernels, copies and fills, 19 of the ranges, ops and calls"),
+    "half_ts0_nosteps": (8, ": 10 of the kernels, copies and fills, 18 of the ranges, ops and calls"),
+    "skew": (18, "kernels began up to 450 us before their launch"), "repeat": (36, ""),
+    "dropped_first": (12, "6 of 18 launches have no kernel in the capture"),
+    "launches_without_kernels": (0, "18 kernels were launched and none was recorded"), "mtia": (18, "18 kernels without a launch"),
+    "negative_dims": (1, ""), "negative_dims_small": (1, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_given_cases(captures: Path, name: str) -> None:
+    kernels, note = CASES[name]
+    records = load_capture(captures / "cases/kineto" / f"{name}.json")
+    assert int((records["kind"] == ActivityKind.KERNEL).sum()) == kernels and note in " ".join(records.messages())
+    assert set(ops(records)) == ({"aten::add"} if "dims" in name else {"aten::mm"} if name != "mtia" else {""})
+    overview = Overview(Frame(records))
+    assert overview.division.count == 1 and 0 < overview.division.wall_ns <= 6_000_000
