@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from pyprof.errors import InputError
+from pyprof.loading.formats import op_rules
 from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.records import Records
 from pyprof.model.trace import ActivityKind
+from pyprof.parse.records.netdict.read import read_lines
+from pyprof.parse.records.netdict.write import lines
 from pyprof.prof.cost import cost_records
 from pyprof.prof.frame import Frame
 from pyprof.report.time.overview import Overview
@@ -223,12 +226,15 @@ def test_a_file_that_was_cut_is_read_up_to_its_last_whole_event(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("size", [-3, -(1 << 62), 1 << 62])
-def test_sizes_that_no_tensor_has_are_unknown_with_a_reason(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("name", ["aten::mm", "aten::add"])
+def test_sizes_that_no_tensor_has_are_unknown_with_a_reason(tmp_path: Path, size: int, name: str) -> None:
     events = mms(1)
-    events[0]["args"]["Input Dims"] = [[size, 4], [4, 512]]
+    events[0]["name"], events[0]["args"]["Input Dims"] = name, [[size, 4], [4, 512]]
     records = load_capture(written(tmp_path / "t.json", events))
-    costs = cost_records(records)
-    assert costs.flops.tolist() == [-1] and [*costs.reasons] != [""]
+    again = read_lines(lines(records), "net.dict", op_rules())
+    assert [*lines(again)] == [*lines(records)]
+    for costs in (cost_records(records), cost_records(again)):
+        assert costs.flops.tolist() == [-1] and all([*costs.reasons])
 
 
 # ---------------------------------------------------------------------------------------------- given cases
