@@ -83,6 +83,8 @@ class Gunzip:
             self._piece, self._at = memoryview(self._ready.popleft() if self._ready else b""), 0
             self._change.notify_all()
         if not self._piece and self._error is not None:
+            if isinstance(self._error, CutGzip):
+                raise CutGzip(str(self._error))  # a kept one would keep the memory that was being filled
             raise self._error
         return bool(self._piece)
 
