@@ -236,3 +236,20 @@ def test_compressed_records_are_one_readable_line(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="records are not read compressed") as raised:
             load(str(tmp_path / name))
         assert "gunzip -c" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("begins", "named"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS"),
+        (b'<?xml version="1.0"?>', "session of the Visual Profiler"),
+        (b"PK\x03\x04....archive/data.pkl", "checkpoint"),
+        (b"\x80\x02}q\x00", "a pickle"),
+    ],
+)
+@pytest.mark.parametrize("name", ["net.dict", "net.sqlite", "net.nvvp"])
+def test_what_is_passed_by_mistake_is_named(tmp_path: Path, begins: bytes, named: str, name: str) -> None:
+    (tmp_path / name).write_bytes(begins)
+    with pytest.raises(NotACapture, match=named) as caught:
+        load(str(tmp_path / name))
+    assert caught.value.hint

@@ -286,7 +286,7 @@ def test_a_range_without_a_readable_time_is_counted(tmp_path: Path, capsys: pyte
     db.commit()
     db.close()
     assert main(["prof", str(path), "-c", "op"]) == 0
-    assert "note: 1 NVTX ranges without a readable time or thread were left out" in capsys.readouterr().err
+    assert "or no thread: 1 of the ranges, ops and calls" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------------- files under other names

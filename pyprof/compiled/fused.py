@@ -132,6 +132,10 @@ class _Describing:
         """forward, backward, or "" if unknown."""
         return ("forward", "backward", "")[int(self.records["dir"][row])]
 
+    def _part(self, row: int) -> str:
+        """As `_direction`, but an optimizer's kernels are its own."""
+        return "optimizer" if self.records["phase"][row] == PHASES.index("optimizer") else self._direction(row)
+
     def run(self, row: int) -> _Run | None:
         """The launch of a record's fused kernel; None for other kernels."""
         name = self.records.strings[int(self.records["name"][row])]
@@ -187,8 +191,9 @@ class _Describing:
             flop = kernel.operations if kernel.flop is None else kernel.flop
         nodes = tuple(dict.fromkeys(node for site in calls for node in site.nodes or site.atens))
         plain = run.event[run.event.index(found["name"]) :] if (found := _FUSED.fullmatch(run.event)) else run.event
+        graph = _graph(module, self._part(row))
         return LaunchedKernel(
-            plain, _category(plain, kernel), _graph(module, run.direction), sites, moved, None if flop is None else round(flop),
+            plain, _category(plain, kernel), graph, sites, moved, None if flop is None else round(flop),
             "module" if sites else source, nodes or _nodes_of_name(plain), str(module.path) if module else path,
         )  # fmt: skip
 
@@ -206,7 +211,7 @@ class _Describing:
         name = self.records.strings[int(self.records["name"][row])]
         on_cpu = self.records["kind"][row] == ActivityKind.CPU
         shown = call.name if on_cpu and call is not None else short_name(name).strip()
-        graph = _graph(self.named.get(self._stem(row)), self._direction(row))
+        graph = _graph(self.named.get(self._stem(row)), self._part(row))
         return LaunchedKernel(shown, self._library_category(row, call), graph, library=True)
 
     def _library_category(self, row: int, call: OpCall | None) -> str:
@@ -231,7 +236,7 @@ class _Describing:
 
 
 def _graph(module: CompiledModule | None, direction: str) -> str:
-    """The name of a compiled graph; outside of one the direction, `na` if unknown."""
+    """The name of a compiled graph; outside of one the direction or `optimizer`, `na` if unknown."""
     return f"{module.graph}_{module.direction}" if module is not None and module.direction else direction or "na"
 
 

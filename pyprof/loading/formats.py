@@ -29,18 +29,17 @@ _FIRST_BYTES = 1 << 14
 _PARQUET = b"PAR1"
 _NCU, _NCU_NAMES = b"NVR\0", (".ncu-rep", ".ncu-repz")
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
-_NVPROF_TABLE = "StringTable"
+_NVPROF_TABLE = "stringtable"
 _ROWS = {
-    "activities": r"^CUPTI_ACTIVITY_KIND_(CONCURRENT_KERNEL|KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)$",
-    "launches": r"^CUPTI_ACTIVITY_KIND_(RUNTIME|DRIVER)$",
-    "ranges": r"^(NVTX_EVENTS|CUPTI_ACTIVITY_KIND_MARKER)$",
+    "activities": r"(?i)^CUPTI_ACTIVITY_KIND_(CONCURRENT_KERNEL|KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)(_?V?\d+)?$",
+    "launches": r"(?i)^CUPTI_ACTIVITY_KIND_(RUNTIME|DRIVER)(_?V?\d+)?$",
+    "ranges": r"(?i)^(NVTX_EVENTS|CUPTI_ACTIVITY_KIND_MARKER)$",
 }
 _BLOCK_TIMES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+\b')  # of kernels that Proton instrumented
 TIMERS = "pyprof timers {}"
-_NSYS_TABLES = {
-    "StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME",
-}  # fmt: skip
+_NSYS_TABLE = re.compile(
+    r"(?i)StringIds|META_DATA_EXPORT|ANALYSIS_DETAILS|NVTX_EVENTS|CUPTI_ACTIVITY_KIND_(?:KERNEL|GRAPH_TRACE|MEMCPY|RUNTIME)(?:_?V?\d+)?"
+)
 
 
 class InputFormat(NamedTuple):
@@ -91,7 +90,10 @@ def _parquet_size(given: Input) -> Size | None:
 
 def _is_torch_trace(given: Input) -> bool:
     for most in (_FIRST_BYTES, HEAD_BYTES):  # the first nearly always suffices
-        text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
+        text = given.text(most)
+        if given.encoding == "utf-16":
+            text = text.decode("utf-16", "replace").encode()
+        text = text.lstrip(b"\xef\xbb\xbf \t\r\n")
         if (b'"call_stack"' in text and _is_proton_trace(given)) or _BLOCK_TIMES.search(text):
             return False
         header = sum(key in text for key in (b'"schemaVersion"', b'"deviceProperties"')) > (len(text) <= _FIRST_BYTES)
@@ -183,14 +185,14 @@ def _read_ncu_csv(given: Input) -> Measured:
 CAPTURES = (
     InputFormat(
         "nvprof database",
-        lambda given: _NVPROF_TABLE in given.tables,
+        lambda given: any(table.lower() == _NVPROF_TABLE for table in given.tables),
         lambda given: _module("sources.nvprof").read(given.database),
         alone=True,
         size=lambda given: _export_size(given.database),
     ),
     InputFormat(
         "nsys export",
-        lambda given: not _NSYS_TABLES.isdisjoint(given.tables),
+        lambda given: any(_NSYS_TABLE.fullmatch(table) for table in given.tables),
         lambda given: _module("sources.nsys").read(given.database),
         alone=True,
         size=lambda given: _export_size(given.database),
@@ -280,7 +282,27 @@ def size_of(given: Input, formats: tuple[InputFormat, ...]) -> Size | None:
     return _format(given, formats).size(given)
 
 
+# What people pass by mistake: the first bytes, what that is, what to pass.
+_STRANGERS = (
+    (rb"version https://git-lfs\.github\.com/", "a pointer of Git LFS, not the file itself", "git lfs pull"),
+    (rb"<\?xml", "XML, such as a session of the Visual Profiler, not a capture", "pass the file that `nvprof -o` wrote"),
+    (
+        rb"PK\x03\x04",
+        "a ZIP archive, such as a checkpoint of torch.save, not a capture",
+        "pass the capture itself",
+    ),
+    (
+        rb"\x80[\x02-\x05]",
+        "a pickle (a checkpoint, or a snapshot of torch's memory), not a capture",
+        "a snapshot: pyprof memory FILE; else pass the capture itself",
+    ),
+)
+
+
 def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
+    for pattern, what, hint in _STRANGERS:
+        if re.match(pattern, given.head) and given.path.suffix not in (*_NCU_NAMES, *_REPORT_NAMES):
+            raise NotACapture(f"{given.name}: {what}", hint)
     for form in formats:
         if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever its name is
             return form

@@ -157,6 +157,9 @@ def load_counters(name: str) -> tuple[Measured, Trace | None]:
         return found, None
     trace = cast("Trace", found)
     if trace.measured is None and trace.samples is None:
+        for note in trace.notes:
+            if " by number, without names" in note:  # of nvprof
+                raise NotACapture(f"{name}: {note.partition(': ')[0]}", note.partition(": ")[2])
         raise NotACapture(f"{name}: there are no counters in it", _NO_COUNTERS)
     return trace.measured or Measured("torch.profiler", [], {}, {}), trace
 

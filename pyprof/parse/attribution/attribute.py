@@ -21,7 +21,16 @@ from pyprof.model.records import COLUMNS, GpuInfo, MarkedStep, Records
 from pyprof.model.trace import TABLES, ActivityKind, Trace, make_table
 from pyprof.parse.attribution.derived import telling_text, with_steps, with_sums
 from pyprof.parse.attribution.host import host_of
-from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, launch_of_activity, ranks, take
+from pyprof.parse.attribution.launches import (
+    Launched,
+    align_clocks,
+    find_launches,
+    gather,
+    gpus,
+    launch_of_activity,
+    ranks,
+    take,
+)
 from pyprof.parse.attribution.marked_steps import Marks, find_engine_steps, mark_steps
 from pyprof.parse.attribution.ops import (
     UNSETTLED,
@@ -46,6 +55,7 @@ from pyprof.parse.attribution.slices import (
     attribute_slices,
 )
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
+from pyprof.parse.sources.times import launches_without_kernel
 
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
@@ -70,8 +80,10 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     most: how many kernels are attributed at a time, about; the result does not depend on it. with_host: with what the host did.
     Raises EmptyCapture where there are neither activities nor op ranges.
     """
-    capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
     launch = launch_of_activity(trace)
+    align_clocks(trace, launch)
+    capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
+    lost = trace.launches["start_ns"][launches_without_kernel(trace)[0]].astype(np.int64)
     host = host_of(trace, capture, launch) if with_host else None
     del trace  # from here on columns are freed as soon as no later rule reads them, unless the caller keeps them
     if len(launch):
@@ -108,7 +120,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     records.counts = {name: count for name, count in counts.items() if count}
     records.calls, records.gpus, records.engine_steps, records.host = calls, devices, engine_steps, host
     records.notes += capture.notes
-    mark_steps(records, marks)
+    mark_steps(records, marks, lost)
     return records
 
 

@@ -15,6 +15,11 @@ from pyprof.columns.nesting import any_order
 from pyprof.columns.types import Array, Bools, Integers, Ints
 from pyprof.model.records import GPU_NUMBERS, GpuInfo
 from pyprof.model.trace import Table, Trace
+from pyprof.tables.units import human
+
+_LEAST_SKEW_NS = 2_000  # what clocks differ by anyway
+_LEAST_SHARE_SKEWED = 0.1  # of a device's activities
+_MOST_OF_MEDIAN = 4
 
 
 def take(values: Array, index: Integers) -> Ints:
@@ -78,6 +83,40 @@ def find_launches(trace: Trace, launch: Array) -> Launched:
         in_graph=in_graph,
         bare_node=in_graph & ~recorded,
         dur_ns=activities["end_ns"].astype(np.int64) - activities["start_ns"],
+    )
+
+
+def align_clocks(trace: Trace, launch: Array) -> None:
+    """Move the activities of devices whose clock is behind the host's, so that none begins before its launch, and note by how
+    much. launch: see `launch_of_activity`.
+
+    A kernel cannot begin before the call that launches it: where many do, the two clocks differ by at least that. A few are
+    wrong pairs of an id used again.
+    """
+    activities = trace.activities
+    rows = np.flatnonzero((launch >= 0) & (activities["graph_node"] < 0))
+    if not len(rows):
+        return
+    early = trace.launches["start_ns"][launch[rows]] - activities["start_ns"][rows]
+    if int(early.max()) < _LEAST_SKEW_NS:
+        return
+    (processes, devices), _, group = distinct_rows(activities["process"], activities["device"])
+    moved, of = np.zeros(len(processes), np.int64), group[rows]
+    for one in distinct_values(of).tolist():
+        own = early[of == one]
+        ahead = own[own >= _LEAST_SKEW_NS]
+        if len(ahead) and len(ahead) >= _LEAST_SHARE_SKEWED * len(own):
+            moved[one] = int(ahead[ahead <= _MOST_OF_MEDIAN * np.median(ahead)].max())
+    if not moved.any():
+        return
+    for name in ("start_ns", "end_ns"):
+        activities[name] = activities[name] + moved[group]
+    trace.session_end_ns = max(trace.session_end_ns, int(activities["end_ns"].max()))
+    said = [f"device {device}" for device in devices[moved > 0].tolist()]
+    size = human(int(moved.max()), "ns")
+    trace.notes.append(
+        f"kernels began up to {size} before their launch, so the clock of {', '.join(said)} is that much behind the host's: "
+        "its times are moved later by it"
     )
 
 

@@ -95,8 +95,9 @@ _Found = tuple[str, Ints, Ints, Ints] | None
 """Name of the first step; number, begin and end of each."""
 
 
-def mark_steps(records: Records, marks: Marks) -> None:
-    """Find the steps of a capture, and number the records of steps that the optimizer or user ranges mark."""
+def mark_steps(records: Records, marks: Marks, lost: Ints) -> None:
+    """Find the steps of a capture, and number the records of steps that the optimizer or user ranges mark. lost: begins of the
+    launches whose kernels were lost, which make a step no less complete."""
     on_cpu = records["kind"] == ActivityKind.CPU
     launched = np.where(on_cpu, records["start_ns"], records["launch_ns"]).astype(np.int64)
     launches = np.sort(launched[launched >= 0])
@@ -119,7 +120,7 @@ def mark_steps(records: Records, marks: Marks) -> None:
         if (steps := find()) is not None:
             name, number, begin, end = steps
             if kind in ("ProfilerStep", "pyprof.step", "optimizer"):  # a range of the user that was closed is complete
-                whole = _complete(launches, begin, end)
+                whole = _complete(np.sort(np.concatenate([launches, lost])), begin, end)
                 number, begin, end = number[whole], begin[whole], end[whole]
             records.steps = MarkedSteps(kind, name, number.tolist(), begin.tolist(), end.tolist(), set_up_end_ns)
             if kind in ("optimizer", "range"):

@@ -23,6 +23,10 @@ class DamagedGzip(Exception):
     """The bytes are not what a compressor wrote, or end too early; the message tells which."""
 
 
+class CutGzip(DamagedGzip):
+    """The bytes end too early; all text before was handed over."""
+
+
 class Gunzip:
     """The text of one or more gzip members. `close` it, also before the end.
 
@@ -50,7 +54,14 @@ class Gunzip:
         Raises DamagedGzip, and whatever reading the stream raises.
         """
         size = 0
-        while size < len(room) and self._has_more():
+        while size < len(room):
+            try:
+                if not self._has_more():
+                    break
+            except CutGzip:
+                if not size:
+                    raise
+                break  # the next call raises it
             piece = self._piece[self._at : self._at + len(room) - size]
             room[size : size + len(piece)] = piece
             self._at += len(piece)
@@ -72,6 +83,8 @@ class Gunzip:
             self._piece, self._at = memoryview(self._ready.popleft() if self._ready else b""), 0
             self._change.notify_all()
         if not self._piece and self._error is not None:
+            if isinstance(self._error, CutGzip):
+                raise CutGzip(str(self._error))  # a kept one would keep the memory that was being filled
             raise self._error
         return bool(self._piece)
 
@@ -93,6 +106,8 @@ class Gunzip:
                 data = data.lstrip(b"\0")  # as tapes and some copies fill a file up
                 if not data:
                     continue
+                if not MAGIC.startswith(data[:2]):
+                    break  # no member follows: what some programs leave behind the last is no text
                 member, whole = library.decompressobj(zlib.MAX_WBITS | 16), False
             try:
                 text = member.decompress(data, _PIECE_BYTES)
@@ -103,7 +118,7 @@ class Gunzip:
             if not self._hand_over(text):
                 return
         if not whole:
-            raise DamagedGzip("it ends in the middle of the compressed data")
+            raise CutGzip("it ends in the middle of the compressed data")
 
     def _hand_over(self, text: bytes) -> bool:
         """Give a piece to the reader when it has room; False if nobody wants more."""

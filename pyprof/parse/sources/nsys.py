@@ -1,8 +1,8 @@
 """Nsight Systems' SQLite export of any schema from 2020 to 2026 -> Trace.
 
 Tables and columns are detected, never assumed: any table may be absent, columns were inserted and renamed over the years, rows
-come in any order. Texts are `text` or, for registered strings, StringIds[`textId`]. Nothing of META_DATA_CAPTURE or PROCESSES
-is read: they hold environments and command lines.
+come in any order. Only the begin and the end of kernels must be there. Texts are `text` or, for registered strings,
+StringIds[`textId`]. Nothing of META_DATA_CAPTURE or PROCESSES is read: they hold environments and command lines.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import numpy as np
 
 from pyprof.columns.distinct import Growing, distinct_rows, map_distinct, narrowest
 from pyprof.columns.types import Array, Ints
-from pyprof.errors import EmptyCapture
+from pyprof.errors import EmptyCapture, InputError
 from pyprof.model.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
 from pyprof.parse.sources.emit_texts import texts_reader
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
+from pyprof.parse.sources.times import LeftOut, lost_launches
 
 _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1
@@ -58,7 +59,8 @@ _PROCESS = ~_TID_MASK  # the bits of a globalTid that identify its process
 def read(db: Database) -> Trace:
     """The whole export as a Trace.
 
-    Raises EmptyCapture if it holds neither GPU activity nor NVTX ranges, InputError if it is damaged.
+    Raises EmptyCapture if it holds neither GPU activity nor NVTX ranges, InputError if it is damaged or its kernels have no
+    column of begins or ends.
     """
     export = _Export(db)
     trace = export.trace
@@ -71,6 +73,9 @@ def read(db: Database) -> Trace:
     trace.devices = export.devices()
     if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
         raise _empty(db)
+    trace.notes += [*export.left_out.notes(), *lost_launches(trace, export.left_out.activities)]
+    if not len(trace.activities["start_ns"]) and not len(trace.launches["start_ns"]) and len(trace.devices["name"]):
+        trace.notes.append("CUDA was not traced, though there is a GPU: record with `nsys profile -t cuda,nvtx ...`")
     return trace
 
 
@@ -83,6 +88,7 @@ class _Export:
         self.names: dict[int, str] = {}  # texts by textId
         self.process_of: dict[int, int] = {}  # globalPid -> row of processes
         self.thread_of: dict[int, int] = {}  # globalTid -> row of threads
+        self.left_out = LeftOut()
         if db.has("StringIds", "id", "value"):
             for number, value in db.rows("SELECT id, value FROM StringIds"):
                 if isinstance(number, int):
@@ -112,6 +118,16 @@ class _Export:
 
     # ------------------------------------------------------------------ tables
 
+    def _integers(self, table: str, columns: dict[str, str], *, narrow: bool = False) -> dict[str, Ints]:
+        """Columns of a table in all its versions. Raises InputError if it is of kernels and without begins or ends."""
+        tables = self.db.alike(table) or [table]
+        for name in tables if table == _KERNEL else ():
+            if (lacks := [one for one in ("start", "end") if not self.db.has(name, one)]) and self.db.rows_in(name):
+                hint = "export the report again: nsys export --type sqlite REPORT"
+                raise InputError(f"{self.db.name}: {name} has no column {' and no column '.join(lacks)}", hint)
+        parts = [self.db.integers(name, columns, narrow=narrow) for name in tables]
+        return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in columns}
+
     def _activities(self, kind: int, columns: dict[str, Ints]) -> Table:
         """A table of activities of one kind from at least the columns _ACTIVITY, as the export has them."""
         pids, node = columns["process"], columns["graph_node"]
@@ -121,21 +137,22 @@ class _Export:
             columns["process"] = map_distinct(pids, lambda pid: -1 if pid < 0 else self._process(pid))
         if (node >= 0).any():
             columns["graph_node"] = np.where(node == 0, node.dtype.type(-1), node)
-        columns["end_ns"] = np.maximum(columns["end_ns"], columns["start_ns"])
-        columns["kind"] = np.broadcast_to(np.int8(kind), len(pids))
+        columns = self.left_out.keep(columns, activities=True)
+        columns["kind"] = np.broadcast_to(np.int8(kind), len(columns["start_ns"]))
         return make_table("activities", columns)
 
     def kernels(self) -> Table:
-        name = "demangledName" if self.db.has(_KERNEL, "demangledName") else "shortName"
+        named = all(self.db.has(table, "demangledName") for table in self.db.alike(_KERNEL))
+        name = "demangledName" if named else "shortName"
         smem = {"static": "staticSharedMemory", "dynamic": "dynamicSharedMemory"}
-        columns = self.db.integers(_KERNEL, _ACTIVITY | _GEOMETRY | {"name": name} | smem, narrow=True)
+        columns = self._integers(_KERNEL, _ACTIVITY | _GEOMETRY | {"name": name} | smem, narrow=True)
         static, dynamic = columns.pop("static"), columns.pop("dynamic")
         columns["smem_bytes"] = np.where((static < 0) | (dynamic < 0), -1, np.add(static, dynamic, dtype=np.int64))
         columns["name"] = map_distinct(columns["name"], self._string)
         return self._activities(ActivityKind.KERNEL, columns)
 
     def graphs(self) -> Table:
-        columns = self.db.integers(_GRAPH, _ACTIVITY | {"name": "graphId"})
+        columns = self._integers(_GRAPH, _ACTIVITY | {"name": "graphId"})
         if count := len(columns["name"]):
             self.trace.notes.append(
                 f"{count} launches of CUDA graphs were recorded whole, without their kernels: "
@@ -145,7 +162,7 @@ class _Export:
         return self._activities(ActivityKind.GRAPH, columns)
 
     def copies(self, table: str) -> Table:
-        columns = self.db.integers(table, _ACTIVITY | _COPY | (_ENDS if table == _MEMCPY else {}))
+        columns = self._integers(table, _ACTIVITY | _COPY | (_ENDS if table == _MEMCPY else {}))
         if table != _MEMCPY:
             rows = len(columns["bytes"])
             columns["name"] = np.full(rows, self.trace.strings.code("Memset") if rows else -1)
@@ -161,9 +178,13 @@ class _Export:
         return self._activities(ActivityKind.MEMCPY, columns)
 
     def launches(self) -> Table:
-        columns = self.db.integers(_RUNTIME, _LAUNCH, narrow=True)
+        columns = self._integers(_RUNTIME, _LAUNCH, narrow=True)
+        if not any(self.db.has(table, "end") for table in self.db.alike(_RUNTIME)):
+            columns["end_ns"] = columns["start_ns"]
+        columns = self.left_out.keep(columns, activities=False)
         known = columns["thread"] >= 0  # a call without a thread has no process either
         if not known.all():
+            self.left_out.count(int(np.count_nonzero(~known)), activities=False)
             columns = {name: values[known] for name, values in columns.items()}
         columns["thread"] = map_distinct(columns["thread"], self.thread)
         columns["name"] = map_distinct(columns["name"], self._string)
@@ -171,12 +192,13 @@ class _Export:
 
     def ranges(self) -> Table:
         if not self.db.has(_NVTX, "start", "end"):
+            if self.db.rows_in(_NVTX):
+                self.trace.notes.append("NVTX ranges were not read: their table has no column of begins or none of ends")
             return make_table("ranges")
         rows, kinds = self.db.about_rows(_NVTX), self.db.has(_NVTX, "eventType")
         start = partial(_RangeRows, self.names, self, rows, kinds=kinds)
         collected = self.db.collect(_NVTX, _RANGE, "text", start)
-        if collected.unreadable:
-            self.trace.notes.append(f"{collected.unreadable} NVTX ranges without a readable time or thread were left out")
+        self.left_out.count(collected.unreadable, activities=False)
         return collected.table()
 
     def graph_nodes(self) -> Table:
@@ -208,7 +230,10 @@ class _Export:
         return make_table("threads", columns), make_table("processes", {"pid": (pids >> _TID_BITS) & _TID_MASK})
 
     def devices(self) -> Table:
-        """The GPUs as each process sees them (CUDA_VISIBLE_DEVICES), if the export has that; else as they are."""
+        """The GPUs as each process sees them (CUDA_VISIBLE_DEVICES), if the export has that; else as they are.
+
+        Where it does not say which ordinal each of several has, nsys's own numbers stand for them, with a note.
+        """
         ordinal = "cuDevice" if self.db.has(_GPU, "cuDevice") else "deviceId"
         columns = self.db.integers(_GPU, {"id": "id", "device": ordinal} | _DEVICE)
         for name in _DEVICE.keys() - {"cc_minor"}:  # of the others 0 means unknown
@@ -218,6 +243,8 @@ class _Export:
         names = self.db.rows(f'SELECT "name" FROM "{_GPU}"') if self.db.has(_GPU, "name") else [(None,)] * len(gpus)
         for row, (text,) in enumerate(names):
             columns["name"][row] = self.trace.strings.code(_text(text))
+        if guessed := len(gpus) > 1 and bool((columns["device"] < 0).all()):
+            columns["device"] = gpus
         seen = self.db.integers("TARGET_INFO_CUDA_DEVICE", {"gpu": "gpuId", "ordinal": "cudaId", "pid": "pid"})
         pids = (np.fromiter(self.process_of, np.int64, len(self.process_of)) >> _TID_BITS) & _TID_MASK
         process_of = dict(zip(pids.tolist(), self.process_of.values(), strict=True))
@@ -229,6 +256,9 @@ class _Export:
         if known:
             rows, ordinals, processes = np.array(known, np.int64).T
             columns = {name: values[rows] for name, values in columns.items()} | {"device": ordinals, "process": processes}
+        elif guessed and len({*columns["name"].tolist()}) > 1:
+            either = ", ".join(map(self.trace.strings.__getitem__, columns["name"][np.argsort(gpus)].tolist()))
+            self.trace.notes.append(f"which GPU ran is uncertain, since their order for CUDA was not recorded: one of {either}")
         return make_table("devices", columns)
 
 
@@ -270,9 +300,11 @@ class _RangeRows:
         self.unreadable = 0  # rows without a time or a thread
 
     def add(self, batch: Batch) -> None:
-        start, _, event, tid, _, _ = batch.columns
+        start, end, event, tid, _, _ = batch.columns
         kept = np.isin(event, self.kinds)
-        readable = (start != NOT_AN_INTEGER) & (tid != NOT_AN_INTEGER)
+        none = (-1, NOT_AN_INTEGER)
+        readable = ~np.isin(start, none) & (np.isin(end, none) | (end >= start)) & (tid != NOT_AN_INTEGER)
+        readable |= event == _DOMAIN
         self.unreadable += int(np.count_nonzero(kept & ~readable))
         kept &= readable
         if (event == _DOMAIN).any():

@@ -14,14 +14,17 @@ import numpy as np
 
 from pyprof.columns.distinct import Growing, distinct_places, distinct_values, map_distinct, narrowest
 from pyprof.columns.types import Array, Ints
-from pyprof.errors import EmptyCapture
+from pyprof.errors import EmptyCapture, InputError
 from pyprof.hardware.names import Demangler
 from pyprof.model.trace import ActivityKind, Labels, Table, Trace, concatenated, make_table
 from pyprof.parse.sources.emit_texts import texts_reader
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import PageBlock
 from pyprof.parse.sources.sqlite_pages.reader import Batch, PackedTexts
+from pyprof.parse.sources.times import LeftOut, lost_launches, of_epoch
 
+_BY_NUMBER = "values of metrics and events are in the file by number, without names, and are not read"
+_COUNTED = ("CUPTI_ACTIVITY_KIND_METRIC", "CUPTI_ACTIVITY_KIND_EVENT")
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")  # the second with concurrency tracing off
 # Columns of the trace's tables, each with its name in the file.
 _ACTIVITY = {"start_ns": "start", "end_ns": "end", "device": "deviceId", "stream": "streamId", "corr": "correlationId"}
@@ -57,7 +60,7 @@ _API_NAMES = {
 def read(db: Database) -> Trace:
     """The whole file as a Trace.
 
-    Raises EmptyCapture if nothing was recorded, InputError if the file is damaged.
+    Raises EmptyCapture if nothing was recorded, InputError if the file is damaged or its kernels have no begins or no ends.
     """
     return _NvprofReader(db).read()
 
@@ -72,6 +75,7 @@ class _NvprofReader:
         self.demangle = Demangler()
         self.thread_of: dict[int, int] = {}
         self.pids: set[int] = set()
+        self.left_out = LeftOut()
 
     def read(self) -> Trace:
         trace = self.trace
@@ -79,11 +83,11 @@ class _NvprofReader:
         trace.version = f"nvprof database version {version[0]}" if len(version) else "nvprof"
         trace.utc_ns = 0  # times are nanoseconds since 1970 already
         trace.launches = concatenated([self._launches(api) for api in _API_NAMES])
-        trace.ranges, pids = read_ranges(self.db, self.names, trace, self._thread)
+        trace.ranges, pids = read_ranges(self.db, self.names, trace, self._thread, self.left_out)
         self.pids |= pids
         copies = [self._copies("MEMCPY", ActivityKind.MEMCPY), self._copies("MEMSET", ActivityKind.MEMSET)]
         trace.activities = concatenated([*map(self._kernels, _KERNELS), *copies])
-        trace.notes += self.demangle.notes
+        trace.notes += [*self.demangle.notes, *self.left_out.notes()]
         trace.threads = self._threads()
         trace.processes = make_table("processes", {"pid": np.array([min(self.pids - {-1}, default=-1)])})
         trace.devices = self._devices()
@@ -92,6 +96,12 @@ class _NvprofReader:
                 f"{self.db.name}: nothing was captured: no kernels, no copies and no ranges in this nvprof file",
                 "check that the program reached its CUDA work (with --profile-from-start off it must call cudaProfilerStart), "
                 "and note that nvprof cannot profile GPUs of compute capability 8.0 and later: use nsys there",
+            )
+        trace.notes += lost_launches(trace, self.left_out.activities)
+        counted = sum(len(self.db.integers(table, {"id": "id"})["id"]) for table in _COUNTED)
+        if counted:
+            trace.notes.append(
+                f"{counted:,} {_BY_NUMBER}: print them with `nvprof -i FILE --csv --print-gpu-trace` of that CUDA release"
             )
         return trace
 
@@ -103,12 +113,16 @@ class _NvprofReader:
         return self.thread_of.setdefault(tid & 0xFFFFFFFF, len(self.thread_of))
 
     def _activities(self, kind: int, columns: dict[str, Ints]) -> Table:
+        if of_epoch(columns["start_ns"]):  # times count from 1970: 0 is none
+            columns["start_ns"] = np.where(columns["start_ns"] == 0, -1, columns["start_ns"])
+        columns = self.left_out.keep(columns, activities=True)
         rows = len(columns["start_ns"])
         columns["kind"], columns["process"] = (np.broadcast_to(np.int64(value), rows) for value in (kind, 0))
-        columns["end_ns"] = np.maximum(columns["end_ns"], columns["start_ns"])
         return make_table("activities", columns)
 
     def _kernels(self, table: str) -> Table:
+        if (lacks := [one for one in ("start", "end") if not self.db.has(table, one)]) and self.db.rows_in(table):
+            raise InputError(f"{self.db.name}: {table} has no column {' and no column '.join(lacks)}", "copy the file again")
         columns = self.db.integers(table, _ACTIVITY | _KERNEL, narrow=True)
         static, dynamic = columns["smem_bytes"], columns.pop("dynamic")
         columns["smem_bytes"] = np.where(static < 0, -1, static.astype(np.int64) + np.maximum(dynamic, 0))
@@ -122,7 +136,7 @@ class _NvprofReader:
         return self._activities(kind, columns)
 
     def _launches(self, api: str) -> Table:
-        columns = self.db.integers(f"CUPTI_ACTIVITY_KIND_{api}", _LAUNCH, narrow=True)
+        columns = self.left_out.keep(self.db.integers(f"CUPTI_ACTIVITY_KIND_{api}", _LAUNCH, narrow=True), activities=False)
         self.pids.update(distinct_values(columns.pop("pid")).tolist())
         columns["thread"] = map_distinct(columns["thread"], self._thread)
         names = _API_NAMES[api]
@@ -255,16 +269,17 @@ class _MarkerRows:
             column.append(narrowest(values[ends]))
 
 
-def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int], int]) -> tuple[Table, set[int]]:
+def read_ranges(
+    db: Database, names: Names, trace: Trace, thread: Callable[[int], int], left_out: LeftOut
+) -> tuple[Table, set[int]]:
     """All ranges, left open if they have no end, and the processes that they name.
 
-    thread: gives the row of `threads` of a thread id.
+    thread: gives the row of `threads` of a thread id; left_out: counts those without a time.
     """
     if not db.has(_MARKER, *_NEEDED):
         return make_table("ranges"), set()
     rows = db.collect(_MARKER, _COLUMNS, "objectId", _MarkerRows, blobs=True)
-    if rows.unreadable:
-        trace.notes.append(f"{rows.unreadable} NVTX ranges without a readable time were left out")
+    left_out.count(rows.unreadable, activities=False)
     marker, begin, name, domain, tid = (column.whole() for column in rows.begins)
     ids, times = (column.whole() for column in rows.ends)
     end = _ends(ids, times, marker, begin)
@@ -284,7 +299,9 @@ def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int]
         "domain": map_distinct(domain, code_of_domain),
         "open": end < 0,
     }
-    return make_table("ranges", columns), rows.pids
+    good = (end < 0) | (end >= begin)
+    left_out.count(int(np.count_nonzero(~good)), activities=False)
+    return make_table("ranges", columns if good.all() else {name: values[good] for name, values in columns.items()}), rows.pids
 
 
 def _ends(ids: Array, times: Array, marker: Array, begin: Array) -> Array:

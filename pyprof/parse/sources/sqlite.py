@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -93,11 +94,13 @@ class Database:
         self._driver.text_factory = partial(str, encoding="utf-8", errors="replace")
         self._schemas: dict[str, Schema] = {}
         self.tables: dict[str, tuple[int, str]] = {}  # of tables and views the root page and the SQL that made them
+        self._spelling: dict[str, str] = {}  # names of tables as the file spells them, by their small letters
         try:
             # A read transaction: nobody writes between SQLite's answers and our reading of the pages.
             self.rows("BEGIN")
             for table, root, sql in self.rows("SELECT name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')"):
                 self.tables[str(table)] = (root if isinstance(root, int) else 0, str(sql))
+                self._spelling[str(table).lower()] = str(table)
             if log := _log_of(path):
                 raise OddFile(f"{log} may hold changes that are not in the file, or must be rolled back")
             self._pages: PageReader | None = PageReader(descriptor)
@@ -138,15 +141,33 @@ class Database:
     # ------------------------------------------------------------------ schema
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether a table exists with all these columns."""
+        """Whether a table exists with all these columns. Capital and small letters are the same in names, as SQLite has it."""
         schema = self.schema(table)
-        return schema is not None and bool(schema.affinities) and {*columns} <= schema.affinities.keys()
+        return schema is not None and bool(schema.affinities) and {*self._spelt(schema, columns)} <= schema.affinities.keys()
+
+    @staticmethod
+    def _spelt(schema: Schema, columns: Iterable[str]) -> list[str]:
+        """Names of columns as a table spells them; one that it lacks stays."""
+        spelling = {name.lower(): name for name in schema.affinities}
+        return [spelling.get(name.lower(), name) for name in columns]
+
+    def alike(self, table: str) -> list[str]:
+        """The table of this name, else those that have it with a number behind it (`KERNEL_V3`): one for each version."""
+        if table.lower() in self._spelling:
+            return [table]
+        numbered = re.compile(rf"{table}_?V?\d+", re.IGNORECASE)
+        return sorted(filter(numbered.fullmatch, self.tables))
+
+    def rows_in(self, table: str) -> bool:
+        """Whether a table has any row."""
+        return self.schema(table) is not None and bool(self.rows(f'SELECT 1 FROM "{table}" LIMIT 1'))
 
     def schema(self, table: str) -> Schema | None:
         """SQLite's description of a table, None if there is none of that name.
 
         Raises InputError for a table that no profiler writes and whose rows could not be trusted.
         """
+        table = self._spelling.get(table.lower(), table)
         if table in self._schemas or table not in self.tables:
             return self._schemas.get(table)
         root, sql = self.tables[table]
@@ -194,16 +215,17 @@ class Database:
         columns: name in the table by name in the result; narrow: in a long table, a column whose numbers fit may come in 32
         bits.
         """
-        schema, names = self.schema(table), list(dict.fromkeys(columns.values()))
-        assert len(names) == len(columns), "each column can be requested once"
+        schema = self.schema(table)
         if schema is None:
             return dict.fromkeys(columns, np.empty(0, np.int64))
+        names = self._spelt(schema, columns.values())
+        assert len({*names}) == len(columns), "each column can be requested once"
         try:
             if self._pages is None:
                 raise OddFile
             read = self._pages.integers(schema, names, narrow=narrow)
         except OddFile:
-            read = self._row_reader.integers(table, names)
+            read = self._row_reader.integers(schema.name, names)
         except _FAULTS as error:
             raise self._fault(error) from error
         return dict(zip(columns, read, strict=True))
@@ -219,6 +241,7 @@ class Database:
         schema, collector = self.schema(table), start()
         if schema is None:
             return collector
+        *columns, wide = self._spelt(schema, (*columns, wide))
         try:
             if self._pages is None:
                 raise OddFile
@@ -226,7 +249,7 @@ class Database:
                 collector.add(batch)
         except OddFile:
             collector = start()
-            for batch in self._row_reader.batches(table, columns, wide, blobs=blobs):
+            for batch in self._row_reader.batches(schema.name, columns, wide, blobs=blobs):
                 collector.add(batch)
         except _FAULTS as error:
             raise self._fault(error) from error

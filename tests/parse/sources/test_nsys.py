@@ -11,6 +11,7 @@ import pytest
 from pyprof.errors import EmptyCapture, InputError
 from pyprof.loading.load import open_trace
 from pyprof.parse.attribution.ranges import leaked
+from tests import tiny
 from tests.tiny import Nsys
 
 PID = (1 << 48) | (7 << 24)
@@ -256,3 +257,58 @@ def test_a_capture_that_somebody_is_writing_is_not_called_damaged(tmp_path: Path
         with pytest.raises(InputError, match="another program is writing") as caught:
             open_trace(path)
     assert "wait for it" in caught.value.hint and "damaged" not in str(caught.value) + caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "kernels", "note"),
+    [
+        ("UPDATE {} SET start = NULL WHERE rowid = 1", 2, "1 of the kernels, copies and fills"),
+        ("UPDATE {} SET end = start - 1 WHERE rowid < 3", 1, "2 of the kernels, copies and fills"),
+        ("UPDATE {} SET start = 0, end = 0 WHERE rowid = 1", 2, "1 of the kernels, copies and fills"),
+        ("UPDATE {} SET start = 'soon' WHERE rowid = 1", 2, "1 of the kernels, copies and fills"),
+        ("UPDATE {} SET start = -4, end = 9223372036854775807 WHERE rowid = 1", 2, "1 of the kernels, copies and fills"),
+        ("ALTER TABLE {} RENAME COLUMN start TO Start", 3, None),
+        ("ALTER TABLE {} RENAME TO Cupti_Activity_Kind_Kernel_V3", 3, None),
+        ("ALTER TABLE {} DROP COLUMN gridX", 3, None),
+        ("ALTER TABLE {} DROP COLUMN globalPid", 3, None),
+        ("ALTER TABLE CUPTI_ACTIVITY_KIND_RUNTIME DROP COLUMN end", 3, None),
+        ("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = NULL WHERE rowid = 2", 3, "1 of the ranges, ops and calls"),
+        ("UPDATE NVTX_EVENTS SET end = 1", 3, "1 of the ranges, ops and calls"),
+        ("DELETE FROM {} WHERE rowid > 1", 1, "2 of 3 launches have no kernel"),
+        ("DELETE FROM {}", 0, "3 kernels were launched and none was recorded"),
+        ("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", 3, None),
+    ],
+)
+def test_rows_without_a_time_are_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, kernels: int, note: str | None
+) -> None:
+    monkeypatch.setattr(tiny, "SCHEMA", {name: columns.replace(" NOT NULL", "") for name, columns in tiny.SCHEMA.items()})
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    for at in range(3):
+        n.kernel("k", 20 + at, 100 + 100 * at, 150 + 100 * at)
+    trace = open_trace(_database(n.write(tmp_path / "t.sqlite"), change.format("CUPTI_ACTIVITY_KIND_KERNEL")))
+    assert trace.activities["end_ns"].tolist() == [150, 250, 350][3 - kernels :] or kernels == 1
+    assert (len(trace.activities["kind"]), len(trace.notes)) == (kernels, int(note is not None))
+    assert note is None or note in trace.notes[0]
+
+
+@pytest.mark.parametrize("lost", ["start", "end"])
+def test_kernels_without_a_column_of_times_are_an_error_that_names_it(tmp_path: Path, lost: str) -> None:
+    n = Nsys()
+    n.kernel("k", 20, 100, 200)
+    path = _database(n.write(tmp_path / "t.sqlite"), f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN {lost}")
+    with pytest.raises(InputError, match=f"CUPTI_ACTIVITY_KIND_KERNEL has no column {lost}") as caught:
+        open_trace(path)
+    assert caught.value.hint
+
+
+def test_one_of_two_gpus_is_named_with_a_note_where_their_order_is_unknown(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel("k", 20, 100, 200)
+    n.rows["TARGET_INFO_GPU"] += [(1, "Tesla T4", None, 40, 7, 5), (0, "NVIDIA A10", None, 72, 8, 6)]
+    trace = open_trace(n.write(tmp_path / "d.sqlite"))
+    assert sorted(zip(trace.devices["device"].tolist(), trace.devices["sms"].tolist(), strict=True)) == [(0, 72), (1, 40)]
+    assert trace.notes == [
+        "which GPU ran is uncertain, since their order for CUDA was not recorded: one of NVIDIA A10, Tesla T4"
+    ]

@@ -258,7 +258,10 @@ class _LineReader:
         for key, count in sorted(self.unknown.items(), key=str)[:_MOST_UNKNOWN]:
             out.notes.append(f"the key {key!r} is unknown and was not read: lines of net.dict that have it: {count}")
         out.source = "original" if self.derived.rows else "dict"
-        return out
+        timeless = int((out.columns["dur_ns"] < 0).sum())
+        if timeless:
+            out.notes.append(f"left out, since they take less than no time (kDuration below 0): {timeless:,} of the lines")
+        return out.select(out.columns["dur_ns"] >= 0) if timeless else out
 
 
 def _renumber(columns: dict[str, Array]) -> None:

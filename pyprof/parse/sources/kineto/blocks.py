@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from operator import attrgetter
 
 import msgspec
@@ -28,21 +30,24 @@ from pyprof.parse.sources.kineto.events import (
     nanoseconds,
     whole_numbers,
 )
-from pyprof.parse.sources.kineto.facts import Lost
 from pyprof.parse.sources.kineto.gpu import Activities, Launches, activity_columns, launch_columns
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels, RecordedOp, op_codes
 from pyprof.parse.sources.kineto.python import Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows
+from pyprof.parse.sources.times import LeftOut
 
 _GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
     "Memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET, "Memset": ActivityKind.MEMSET,
+    "mtia_ccp_events": ActivityKind.KERNEL,  # or a copy, see `_read_mtia`
     "cuda_graph": ActivityKind.GRAPH,  # in timelines that pyprof wrote
 }  # fmt: skip
+_MTIA = "mtia_ccp_events"
 _ANNOTATION = "user_annotation"
 _OPS = ("cpu_op", "Operator", _ANNOTATION)
 _FRAMES = ("python_function", "Python")
 _LARGEST = (1 << 62) - 1
+_FARTHEST_US = Decimal(10) ** 30  # beyond it no number is a time
 _KIND, _THREAD = attrgetter("ph", "cat"), attrgetter("pid", "tid")
 _TS, _DUR, _NAME, _STACK, _CODES = (attrgetter(name) for name in ("ts", "dur", "name", "stack", "codes"))
 
@@ -53,8 +58,9 @@ class EventTables:
     """The tables of the events read so far.
 
     threads: number of each thread by pid and tid, which the columns `thread` hold until `reader` gives them their rows;
-    thread_names: by pid and tid; has_stacks: whether any op has a `Call stack`; lost: events that could not be read as they
-    are.
+    thread_names: by pid and tid; has_stacks: whether any op has a `Call stack`; left_out: events without a time; open: names of
+    ranges that were begun and never ended; far: whether all times lie so far from 0 that they count from the first; waits:
+    number of events of a device that do no work.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -65,7 +71,11 @@ class EventTables:
         self.activities, self.launches, self.tasks = Activities(strings), Launches(), AscendTasks(strings)
         self.ranges, self.memory = GrowingTable("ranges"), GrowingTable("memory")
         self.arrows, self.counters = Arrows(self.threads), CounterEvents()
-        self.has_stacks, self.lost = False, Lost()
+        self.has_stacks, self.left_out, self.open = False, LeftOut(), list[str]()
+        self.far, self.waits = False, 0
+        self._base: int | None = None  # which all times in the file count from, in microseconds
+        self._pairs: list[Event] = []  # begins and ends that are events of their own
+        self._unclosed = False
 
         def source_of(stack: str) -> int:
             self.has_stacks |= bool(stack)
@@ -85,6 +95,13 @@ class EventTables:
 
     def read(self, events: Events) -> None:
         """Add a block."""
+        if self._base is None and any(event.ph in "XB" for event in events):
+            self._base = far_base([event.ts for event in events if event.ph in ("X", "B")])
+            self.far = self._base != 0
+        if self._base:
+            for event in events:
+                event.ts = Decimal(event.ts) - self._base if Decimal(event.ts).is_finite() else event.ts
+            events.begin_us = None
         kind = self._kinds.of(map(_KIND, events), len(events))
         self._readers += [self._reader(*one) for one in [*self._kinds][len(self._readers) :]]
         span = self._times(events, kind)
@@ -92,12 +109,36 @@ class EventTables:
             if reader is not None and len(rows := np.flatnonzero(kind == number)):
                 reader([*map(events.__getitem__, rows.tolist())], span.take(rows))
 
+    def finish(self) -> None:
+        """Add the events that were written as a begin and an end. One that never ended is open up to the last of these."""
+        closed, pending = Events(), dict[tuple[int | str, int | str], list[Event]]()
+        for event in sorted(self._pairs, key=lambda event: Decimal(event.ts)):
+            running = pending.setdefault(_THREAD(event), [])
+            if event.ph == "B":
+                running.append(event)
+            elif running:
+                begun = running.pop()
+                closed.append(_whole(begun, Decimal(event.ts)))
+            else:
+                self.left_out.count(1, activities=event.cat in _GPU)
+        begun_only = [event for running in pending.values() for event in running]
+        gpu = [event for event in begun_only if event.cat in _GPU]
+        self.left_out.count(len(gpu), activities=True)
+        never = [event for event in begun_only if event.cat not in _GPU]
+        last = max((Decimal(event.ts) for event in self._pairs), default=Decimal(0))
+        self._pairs, self._base = [], 0
+        self.read(closed)
+        self._unclosed, self.open = True, [event.name for event in never]
+        self.read(Events(_whole(event, last) for event in never))
+
     def _reader(self, phase: str, category: str) -> _Reader | None:
         """The function that reads events of a kind; None: they are ignored."""
         if phase == "X":
             return self._reader_of_spans(category)
         if phase == "M":
             return self._read_names
+        if phase in ("B", "E"):
+            return self._keep_pairs
         if phase == "i":
             return self._read_memory
         if phase == "C":
@@ -109,6 +150,8 @@ class EventTables:
         return None
 
     def _reader_of_spans(self, category: str) -> _Reader | None:
+        if category == _MTIA:
+            return self._read_mtia
         if category in _GPU:
             kind = _GPU[category]
             return lambda events, span: self.activities.add(activity_columns(events, kind, span, self._texts, self._layers))
@@ -123,23 +166,21 @@ class EventTables:
         return (lambda events, _: self.tasks.add(events)) if category == "" else None
 
     def _times(self, events: Events, kind: Array) -> Span:
-        """Begin and end of all events. An event without a usable time loses its kind; one with a negative duration takes no
-        time. Both are counted."""
+        """Begin and end of all events. One without a usable time loses its kind and is counted: a begin or a duration that is
+        none, a negative duration, or 0 for both, which is written for what was lost."""
         begin, duration = events.begin_us, None if events.begin_us is None else as_floats(map(_DUR, events), len(events))
         if begin is None or duration is None:
             begin, duration = (microseconds([*map(field, events)]) for field in (_TS, _DUR))
         timed, lasts = np.abs(floats(begin)) < LAST_US, floats(duration)
-        usual = timed & (lasts >= 0) & (lasts < LAST_US)
-        lost = self.lost
+        begun = floats(begin)
+        usual = timed & (lasts >= 0) & (lasts < LAST_US) & ((begun != 0) | (lasts != 0))
         for row in np.flatnonzero(~usual).tolist():
-            event, of_gpu = events[row], events[row].cat in _GPU
-            if timed[row] and -LAST_US < lasts[row] < 0:
-                lost = lost._replace(negative=lost.negative + of_gpu, backwards=lost.backwards + (not of_gpu))
-            elif event.ph != "M":  # the time of a name does not matter
-                if event.ph == "X":
-                    lost = lost._replace(untimed=lost.untimed + of_gpu, others=lost.others + (not of_gpu))
-                kind[row] = -1
-        self.lost = lost
+            event = events[row]
+            if event.ph == "M" or (event.ph != "X" and timed[row] and lasts[row] == 0):  # the time of a name does not matter
+                continue
+            if event.ph == "X":
+                self.left_out.count(1, activities=event.cat in _GPU)
+            kind[row] = -1
         if not usual.all():
             begin, duration = np.where(timed, begin, 0), np.where(np.abs(lasts) < LAST_US, duration, 0)
         start = nanoseconds(begin)
@@ -150,6 +191,11 @@ class EventTables:
 
     # ------------------------------------------------------------------ events of one kind
 
+    def _keep_pairs(self, events: list[Event], _: Span) -> None:
+        for event in events:
+            event.args = event.args.copy()  # they are valid until the next block
+        self._pairs += events
+
     def _read_ops(self, annotation: bool, events: list[Event], span: Span) -> None:
         args = decode_args(OpArgs, events)
         columns = {
@@ -159,6 +205,8 @@ class EventTables:
             # Rises as ops begin, which puts the outer first where two begin and end in the same microsecond.
             "op_id": np.maximum(whole_numbers(args, "external"), whole_numbers(args, "external_2021")),
         }
+        if self._unclosed:
+            columns["open"] = np.ones(len(events), np.int8)
         if any(map(_CODES, args)) and (written := exported.range_columns([*map(_CODES, args)])) is not None:
             self.ranges.add(columns | written)
             return
@@ -167,6 +215,16 @@ class EventTables:
         if any(map(_STACK, args)):
             columns["src"] = self._sources.of(map(_STACK, args), len(args))
         self.ranges.add(columns)
+
+    def _read_mtia(self, events: list[Event], span: Span) -> None:
+        """Work of Meta's MTIA: kernels, and requests to its DMA. Its waits for events and their marks are no work."""
+        idle = np.array([event.name.startswith(("event_wait", "event_record")) for event in events], np.bool_)
+        copies = np.array([event.name.startswith("dma_") for event in events], np.bool_)
+        self.waits += int(idle.sum())
+        for kind, chosen in ((ActivityKind.KERNEL, ~copies & ~idle), (ActivityKind.MEMCPY, copies)):
+            if len(rows := np.flatnonzero(chosen)):
+                own = [*map(events.__getitem__, rows.tolist())]
+                self.activities.add(activity_columns(own, kind, span.take(rows), self._texts, self._layers))
 
     def _read_frames(self, events: list[Event], span: Span) -> None:
         args = decode_args(_FrameArgs, events)
@@ -197,6 +255,21 @@ class EventTables:
         named = [event for event in events if event.name == "thread_name"]
         for event, args in zip(named, decode_args(_NameArgs, named), strict=True):
             self.thread_names[number_of(event.pid), number_of(event.tid)] = args.name
+
+
+def far_base(times: Sequence[int | float | Decimal]) -> int:
+    """The earliest of these times if most lie farther from 0 than any time of today, so that all count from there; else 0."""
+    far = sorted(time for time in map(Decimal, times) if time.is_finite() and LAST_US <= abs(time) < _FARTHEST_US)
+    if 2 * len(far) <= len(times):
+        return 0
+    middle = far[len(far) // 2]
+    return math.floor(min(time for time in far if abs(time - middle) < Decimal(LAST_US)))
+
+
+def _whole(begun: Event, end: Decimal) -> Event:
+    """The event of a begin and its end."""
+    dur = end - Decimal(begun.ts)
+    return Event("X", begun.cat, begun.name, begun.pid, begun.tid, begun.ts, dur, begun.id, begun.args)
 
 
 def number_of(value: int | str) -> int:

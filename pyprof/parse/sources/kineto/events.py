@@ -66,6 +66,7 @@ class Facts(msgspec.Struct):
     """The values beside the events as they are in the file: of any type, None if missing."""
 
     deviceProperties: object = None
+    computeProperties: object = None
     distributedInfo: object = None
     baseTimeNanoseconds: object = None
     schemaVersion: object = None

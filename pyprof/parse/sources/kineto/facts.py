@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Strings, Table, Trace, integer, make_table
+from pyprof.parse.sources.times import launching
 
 _RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
 _LIMITS = {
@@ -23,7 +23,7 @@ def _natural(value: object, bits: int = 31) -> int:
 
 
 def devices_of(properties: object, strings: Strings) -> Table:
-    """The table from `deviceProperties`, which hold for every process; it has no clocks and no bandwidth."""
+    """The table from `deviceProperties` (2021: `computeProperties`), which hold for every process and tell no clocks."""
     given = [d for d in properties if isinstance(d, dict)] if isinstance(properties, list) else []
     columns: dict[str, list[int]] = {name: [_natural(d.get(key)) for d in given] for name, key in _LIMITS.items()}
     columns["device"] = [_natural(d.get("id")) for d in given]
@@ -71,34 +71,11 @@ def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int
     return make_table("threads", threads), make_table("processes", {"pid": np.array(pids, np.int64)})
 
 
-class Lost(NamedTuple):
-    """Number of events that could not be read as they are.
+def notes_of(trace: Trace, shapes: bool, sources: bool, shared: int) -> list[str]:
+    """Notes on what the capture lacks, and what to do about it, one line each.
 
-    untimed: kernels, copies and fills without a time; others: ops, calls and frames without one; negative: kernels, copies and
-    fills with a negative duration; backwards: ops, calls and frames with one; shared: kernels, copies and fills whose process
-    is unknown since several used their correlation id.
+    shared: number of activities whose process is unknown since several used their correlation id.
     """
-
-    untimed: int = 0
-    others: int = 0
-    negative: int = 0
-    backwards: int = 0
-    shared: int = 0
-
-    def notes(self) -> list[str]:
-        """Notes for people, one line each."""
-        texts = (
-            "left out, since their begin or duration is no time: {} of the kernels, copies and fills",
-            "left out, since their begin or duration is no time: {} of the ops, calls and frames",
-            "negative durations, which count as 0: {} of the kernels, copies and fills",
-            "negative durations, which count as 0, so that nothing lies in them: {} of the ops, calls and frames",
-            "process unknown, since several in the file used the same correlation ids: {} of the kernels, copies and fills",
-        )
-        return [text.format(count) for count, text in zip(self, texts, strict=True) if count]
-
-
-def notes_of(trace: Trace, shapes: bool, sources: bool, lost: Lost) -> list[str]:
-    """Notes on what the capture lacks, and what to do about it, one line each."""
     ops = any(marker.kind in (Kind.DISPATCH, Kind.BACKWARD) for marker in trace.markers)
     notes = []
     if not ops and not sources:
@@ -115,6 +92,9 @@ def notes_of(trace: Trace, shapes: bool, sources: bool, lost: Lost) -> list[str]
     elif trace.samples is not None:
         count = len(trace.samples.time_ns)
         notes.append(f"{count:,} samples of hardware counters were recorded beside the kernels: see `pyprof counters`")
-    elif not len(trace.activities["kind"]) and len(trace.launches["corr"]):
+    elif not len(trace.activities["kind"]) and len(trace.launches["corr"]) and not launching(trace).any():
         notes.append("the GPU's activity is missing: add ProfilerActivity.CUDA, and end other profilers of this GPU")
-    return notes + lost.notes()
+    if shared:
+        what = f"{shared} of the kernels, copies and fills"
+        notes.append(f"process unknown, since several in the file used the same correlation ids: {what}")
+    return notes

@@ -13,7 +13,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from pyprof.columns.distinct import Growing
+from pyprof.columns.distinct import Growing, narrowest
 from pyprof.columns.joins import first_rows, last_rows
 from pyprof.columns.types import Array, Ints
 from pyprof.model.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
@@ -41,6 +41,7 @@ class _ActivityArgs(msgspec.Struct, gc=False):
     grid: list[Int] | None = None
     block: list[Int] | None = None
     graph_node: Int = msgspec.field(default=-1, name="graph node id")
+    external: Int = msgspec.field(default=-1, name="External id")
     codes: ActivityCodes | None = msgspec.field(default=None, name="pyprof")
     name: str = ""  # these two as torch's annotations of graphs say them
     module_fqn: str = ""
@@ -50,15 +51,20 @@ class _LaunchArgs(msgspec.Struct, gc=False):
     correlation: Int = -1
     grid: list[Int] | None = None  # ROCm writes these on the call and not always on the kernel
     block: list[Int] | None = None
+    grid_dim: list[Int] | None = msgspec.field(default=None, name="grid dim")  # ROCm of 2024
+    block_dim: list[Int] | None = msgspec.field(default=None, name="block dim")
     kernel: str = ""
+    external: Int = msgspec.field(default=-1, name="External id")
 
 
-_NAME, _GRID, _BLOCK, _KERNEL, _CODES = (attrgetter(name) for name in ("name", "grid", "block", "kernel", "codes"))
+_NAME, _GRID, _BLOCK, _KERNEL, _CODES, _GRID_DIM = (
+    attrgetter(name) for name in ("name", "grid", "block", "kernel", "codes", "grid_dim")
+)
 
 
 def activity_columns(events: list[Event], kind: int, span: Span, texts: Codes[str], layers: Codes[tuple[str, bool]]) -> Table:
-    """Columns of `activities`, and `layer`: code of the layer in which a graph's node was recorded, -1 unknown; a layer is a
-    text and whether that is a module's path from the root. texts: codes of names."""
+    """Columns of `activities`; `external`: External id; and `layer`: code of the layer in which a graph's node was recorded, -1
+    unknown; a layer is a text and whether that is a module's path from the root. texts: codes of names."""
     args = decode_args(_ActivityArgs, events)
     node = whole_numbers(args, "graph_node")
     columns = {
@@ -72,6 +78,7 @@ def activity_columns(events: list[Event], kind: int, span: Span, texts: Codes[st
         "smem_bytes": _small(whole_numbers(args, "smem_bytes")),
         "bytes": whole_numbers(args, "bytes"),
         "graph_node": np.where(node == 0, -1, node),
+        "external": whole_numbers(args, "external"),
         **_geometry(args),
     }
     named = [row for row in np.flatnonzero(node > 0).tolist() if args[row].module_fqn or args[row].name]
@@ -86,15 +93,20 @@ def activity_columns(events: list[Event], kind: int, span: Span, texts: Codes[st
 
 
 def launch_columns(events: list[Event], span: Span, thread: Array, texts: Codes[str]) -> tuple[Table, Table]:
-    """Columns of `launches`; and correlation id, grid and block of the calls that have them. texts: codes of the names of calls
-    and kernels."""
+    """Columns of `launches`, and `external`: External id; and correlation id, grid and block of the calls that have them.
+
+    texts: codes of the names of calls and kernels.
+    """
     args = decode_args(_LaunchArgs, events)
+    for one in args if any(map(_GRID_DIM, args)) else ():
+        one.grid, one.block = one.grid or one.grid_dim, one.block or one.block_dim
     corr = whole_numbers(args, "correlation")
     columns = {
         **span.columns(),
         "thread": thread,
         "corr": np.where(corr == 0, -1, corr),  # 0 is what a call has that started nothing
         "name": texts.of(map(_NAME, events), len(events)),
+        "external": whole_numbers(args, "external"),
     }
     if any(map(_KERNEL, args)):
         columns["kernel"] = np.array([texts[one.kernel] if one.kernel else -1 for one in args], np.int32)
@@ -119,7 +131,7 @@ class Activities:
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
-        self._table, self._layers = GrowingTable("activities"), Growing(np.int32)
+        self._table, self._layers, self._external = GrowingTable("activities"), Growing(np.int32), Growing(np.int32)
         self.qualified: set[int] = set()
 
     def layer(self, key: tuple[str, bool]) -> int:
@@ -131,6 +143,7 @@ class Activities:
     def add(self, columns: Table) -> None:
         """Add a table of `activity_columns`."""
         layer = columns.pop("layer", None)
+        self._external.append(narrowest(columns.pop("external")))
         if columns["kind"][0] == ActivityKind.MEMCPY and "copykind" not in columns:
             name = columns["name"]
             code = {}
@@ -146,6 +159,10 @@ class Activities:
         `add`."""
         return self._layers.whole()
 
+    def external(self) -> Array:
+        """The External id of each row, -1 none. To be called once."""
+        return self._external.whole()
+
     def table(self) -> Table:
         return self._table.whole()
 
@@ -154,14 +171,19 @@ class Launches:
     """The rows of `launches` so far."""
 
     def __init__(self) -> None:
-        self._table = GrowingTable("launches")
+        self._table, self._external = GrowingTable("launches"), Growing(np.int32)
         self._geometry = dict(zip(("corr", *_SIZES), [Growing(np.int64), *(Growing(np.int32) for _ in _SIZES)], strict=True))
 
     def add(self, columns: Table, sizes: Table) -> None:
         """Add the tables of `launch_columns`."""
+        self._external.append(narrowest(columns.pop("external")))
         self._table.add(columns)
         for name, values in sizes.items():
             self._geometry[name].append(values)
+
+    def external(self) -> Array:
+        """The External id of each row, -1 none. To be called once."""
+        return self._external.whole()
 
     def table(self) -> Table:
         return self._table.whole()
@@ -175,6 +197,21 @@ class Launches:
         given = (row >= 0) & (activities["kind"] == ActivityKind.KERNEL) & (activities["grid_x"] < 0)
         for name, values in known.items():
             activities[name] = np.where(given, values[row], activities[name])
+
+
+def count_blocks(trace: Trace) -> None:
+    """Give kernels that hipExtModuleLaunchKernel launched their grid in blocks: that call takes work items, and so they are
+    written."""
+    activities, launches = trace.activities, trace.launches
+    calls = [code for code, name in enumerate(trace.strings.values) if name == "hipExtModuleLaunchKernel"]
+    items = launches["corr"][np.isin(launches["name"], calls) & (launches["corr"] >= 0)] if calls else launches["corr"][:0]
+    if not len(items):
+        return
+    given = np.isin(activities["corr"], items) & (activities["kind"] == ActivityKind.KERNEL)
+    for axis in "xyz":
+        grid, block = activities[f"grid_{axis}"], activities[f"block_{axis}"]
+        known = given & (grid > 0) & (block > 0)
+        activities[f"grid_{axis}"] = np.where(known, -(-grid // np.maximum(block, 1)), grid)
 
 
 def number_nodes(trace: Trace) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 # Kineto wrote names without escaping the quotes in them until July 2026: a record_function with JSON in its name, a frame of
-# generated code. A name has a line of its own (today), or ends before `, "pid":` (until 2025).
+# generated code. A name has a line of its own (today), or ends before `, "pid":` (until 2025), perhaps some lines later.
 _NAME_LINE = rb'(?m)^[ \t\r]*"name": "(?P<text>[^\n]*)(?=",?[ \r]*$)'
-_NAME_BEGIN, _NAME_END = b'"name": "', b'", "pid": '
+_NAME_BEGIN, _NAME_END = b'"name": "', re.compile(rb'",\s*"pid": ')
 _BARE_QUOTE = rb'(?<!\\)"'
+_OTHER_KEY = re.compile(rb'"(?:ph|cat|ts|dur|tid|args)"\s*:')  # in a text that ran past a name that was well written
 
 
 def requoted(text: bytes) -> bytes:
@@ -25,7 +26,7 @@ def requoted(text: bytes) -> bytes:
         spans = (match.span("text") for match in re.finditer(_NAME_LINE, text)) if of_lines else _names_before_pid(text)
         for begin, end in spans:
             name = text[begin:end]
-            if b'"' in name and b'"ph":' not in name:  # the second: that ran past a name that was well written
+            if b'"' in name and _OTHER_KEY.search(name) is None:
                 parts += [text[done:begin], re.sub(_BARE_QUOTE, rb'\\"', name)]
                 done = end
         text = b"".join([*parts, text[done:]])
@@ -33,18 +34,20 @@ def requoted(text: bytes) -> bytes:
 
 
 def _names_before_pid(text: bytes) -> Iterator[tuple[int, int]]:
-    """Positions of the names that end before a process's number, on the same line."""
-    at, end, line = 0, 0, 0
-    while (found := text.find(_NAME_BEGIN, at)) >= 0:
+    """Positions of the names that end before a process's number and before the next name."""
+    at, end = 0, 0
+    found = text.find(_NAME_BEGIN)
+    while found >= 0:
         at = found + len(_NAME_BEGIN)
         # Each end is looked for once, however many names begin before it.
-        if end < at and (end := text.find(_NAME_END, at)) < 0:
-            return
-        if line < at:
-            line = text.find(b"\n", at) % (len(text) + 1)
-        if end < line:
+        if end < at:
+            match = _NAME_END.search(text, at)
+            if match is None:
+                return
+            end = match.start()
+        found = text.find(_NAME_BEGIN, at)
+        if found < 0 or end < found:
             yield at, end
-            at = end
 
 
 # A string is passed over whole, so that what follows is never inside one; one that never ends is the rest of the text.

@@ -18,7 +18,7 @@ import msgspec
 from pyprof.columns.types import Array, Bools
 from pyprof.model.dtypes import lookup
 from pyprof.model.markers import Kind, Marker, decode, is_backward_name, is_wrapper
-from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
+from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec, Unknown, checked_shape
 from pyprof.model.trace import Labels
 from pyprof.parse.sources.kineto.events import Codes, Event, Int, decode_args
 from pyprof.parse.sources.kineto.exported import RangeCodes
@@ -201,13 +201,20 @@ def _collective(facts: OpFacts) -> list[tuple[str, object]]:
 # ---------------------------------------------------------------------------------------------- recorded inputs
 
 
+class _NoTensor(Exception):
+    """Sizes that no tensor can have."""
+
+
 def _inputs(name: str, dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> _Inputs:
-    """The arguments of a call in the order of its schema; None if they were not recorded."""
+    """The arguments of a call in the order of its schema; None if they were not recorded, or with sizes that no tensor has."""
     if not dims:
         return None
     lists = [*map(_list, (dims, types, strides, concrete))]
     recorded = bool(concrete)
-    values = [_value(d, k if isinstance(k, str) else "", s, c, recorded) for d, k, s, c in zip_longest(*lists)]
+    try:
+        values = [_value(d, k if isinstance(k, str) else "", s, c, recorded) for d, k, s, c in zip_longest(*lists)]
+    except _NoTensor:  # what the others say would be taken for all
+        return None
     hidden = _UNRECORDED.get(name)
     if hidden is not None and hidden < len(values) and values[hidden] is None:
         values[hidden] = UNKNOWN
@@ -242,8 +249,19 @@ def _value(dims: object, kind: str, strides: object, concrete: object, recorded:
 def _tensor(dims: object, dtype: str | None, strides: object) -> TensorSpec | Unknown:
     if not _integers(dims):
         return UNKNOWN
-    steps = tuple(strides) if _integers(strides) and len(strides) == len(dims) else None
+    if not _real(dims):
+        raise _NoTensor
+    steps = tuple(strides) if _integers(strides) and len(strides) == len(dims) and _real(strides) else None
     return TensorSpec(tuple(dims), dtype, steps)
+
+
+def _real(sizes: list[int]) -> bool:
+    """Whether a tensor can have these sizes or strides."""
+    try:
+        checked_shape(sizes)
+    except ValueError:
+        return False
+    return True
 
 
 def _integers(values: object) -> TypeGuard[list[int]]:

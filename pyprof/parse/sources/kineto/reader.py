@@ -14,16 +14,18 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.errors import EmptyCapture, NotACapture
+from pyprof.errors import EmptyCapture, InputError, NotACapture
 from pyprof.model.markers import Kind, Marker
-from pyprof.model.trace import Labels, Table, Trace, chosen, concatenated, make_table
+from pyprof.model.trace import ActivityKind, Labels, Table, Trace, chosen, concatenated, make_table
 from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.blocks import EventTables
-from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
-from pyprof.parse.sources.kineto.gpu import number_nodes, process_of_activities
+from pyprof.parse.sources.kineto.external import join_by_external_id
+from pyprof.parse.sources.kineto.facts import devices_of, notes_of, rank_of_file, tables_of_threads
+from pyprof.parse.sources.kineto.gpu import count_blocks, number_nodes, process_of_activities
 from pyprof.parse.sources.kineto.modules import Intervals, module_ranges, open_at
 from pyprof.parse.sources.kineto.threads import NumberedOps, forward_threads
 from pyprof.parse.sources.kineto.trace_file import TraceFile
+from pyprof.parse.sources.times import lost_launches, of_epoch
 
 _ANNOTATION_NS = 1000  # how long each range is that torch's annotations of graphs are made to
 
@@ -50,6 +52,7 @@ class _TraceReader:
         trace, tables = self.trace, self.tables
         for events in self.file.blocks():
             tables.read(events)
+        tables.finish()
         facts = self.file.facts
         if (written := exported.given(facts.pyprof, self.file.name)) is not None:
             return self._restored(written)
@@ -58,8 +61,10 @@ class _TraceReader:
                 tables.ranges.add(calls)
             trace.frames = tables.frames.as_trace_table()
         self._join()
+        trace.notes += join_by_external_id(trace, tables.activities.external(), tables.launches.external())
         _give_facts_of_collectives(trace.ranges, trace.labels)
         tables.launches.give_geometry(trace.activities)
+        count_blocks(trace)
         self._check()
         if frames is not None:
             ranges = trace.ranges
@@ -75,7 +80,9 @@ class _TraceReader:
         trace.activities["process"], shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         number_nodes(trace)
         _give_layers(trace, tables.activities.layers(), tables.activities.qualified)
-        self._give_facts(processes, tables.lost._replace(shared=shared))
+        self._leave_out_zeros()
+        self._refuse_merged()
+        self._give_facts(processes, shared)
         return trace
 
     def _join(self) -> None:
@@ -85,6 +92,45 @@ class _TraceReader:
         trace.launches, trace.activities = tables.launches.table(), tables.activities.table()
         tasks, launches = tables.tasks.tables(int(trace.launches["corr"].max(initial=0)) + 1)
         trace.activities, trace.launches = concatenated([trace.activities, tasks]), concatenated([trace.launches, launches])
+
+    def _leave_out_zeros(self) -> None:
+        """Leave out what begins at 0 where everything else counts from 1970."""
+        trace, lost = self.trace, self.tables.left_out
+        if not any(of_epoch(table["start_ns"]) for table in (trace.ranges, trace.launches, trace.activities)):
+            return
+        for name in ("ranges", "launches", "activities"):
+            table = getattr(trace, name)
+            kept = table["start_ns"] != 0
+            lost.count(int(len(kept) - kept.sum()), activities=name == "activities")
+            setattr(trace, name, chosen(table, kept))
+
+    def _refuse_merged(self) -> None:
+        """Raise InputError if one process's correlation ids stand for two launches each at the same time, as where traces of
+        several ranks with one process id were put into one file."""
+        trace = self.trace
+        activities, launches = trace.activities, trace.launches
+        kernel = (activities["kind"] == ActivityKind.KERNEL) & (activities["corr"] > 0) & (activities["graph_node"] < 0)
+        if not kernel.any():
+            return
+        (_, corr), _, of = distinct_rows(activities["process"][kernel], activities["corr"][kernel])
+        several = np.bincount(of) > 1
+        if 2 * int(several.sum()) <= len(several):
+            return
+        pairs = np.flatnonzero(np.isin(launches["corr"], corr[several]))
+        order = pairs[np.lexsort((launches["start_ns"][pairs], launches["corr"][pairs]))]
+        again = np.append(False, np.diff(launches["corr"][order]) == 0)
+        start, end = launches["start_ns"][order], launches["end_ns"][order]
+        # A call of the driver within one of the runtime is part of it; one recording after another has ids of its own.
+        within = (start[1:] >= start[:-1]) & (end[1:] <= end[:-1]) & ((start[1:] != start[:-1]) | (end[1:] != end[:-1]))
+        outside = again & np.append(False, ~within)
+        if 2 * int(again.sum()) <= len(order) - int(again.sum()) or (again.any() and start[again].min() >= start[~again].max()):
+            return
+        if outside.any():
+            raise InputError(
+                f"{self.file.name}: several traces in one, whose processes and correlation ids are the same: what launched a "
+                "kernel cannot be told",
+                "give the trace of one rank, or `pyprof ranks` a folder with a file for each rank",
+            )
 
     def _restored(self, written: exported.Exported) -> Trace:
         """The trace that `pyprof trace` wrote as a timeline: nothing is derived from events again."""
@@ -174,21 +220,31 @@ class _TraceReader:
         if absent:
             trace.threads = concatenated([trace.threads, make_table("threads", {"process": np.array(absent)})])
 
-    def _give_facts(self, processes: int, lost: Lost) -> None:
-        trace, facts = self.trace, self.file.facts
-        trace.devices = devices_of(facts.deviceProperties, trace.strings)
+    def _give_facts(self, processes: int, shared: int) -> None:
+        trace, facts, tables = self.trace, self.file.facts, self.tables
+        trace.devices = devices_of(facts.deviceProperties or facts.computeProperties, trace.strings)
         if processes == 1:
             trace.processes["rank"] = np.full(1, rank_of_file(facts.distributedInfo, self.path), np.int32)
         base = facts.baseTimeNanoseconds
         names = map(trace.strings.__getitem__, trace.devices["name"].tolist())
         gpus = dict(zip(trace.devices["device"].tolist(), names, strict=True))
         trace.measured, trace.samples = self.tables.counters.measured(gpus), self.tables.counters.samples()
-        trace.utc_ns = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
+        trace.utc_ns = -1 if tables.far else base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
         trace.version = f"Kineto schema {facts.schemaVersion}"
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [table["end_ns"] for table in (trace.ranges, trace.launches, trace.activities) if len(table["end_ns"])]
         trace.session_end_ns = max((int(end.max()) for end in ends), default=-2) + 1
-        trace.notes = notes_of(trace, self.tables.ops.shapes, bool(self.tables.frames.names) or self.tables.has_stacks, lost)
+        sources = bool(tables.frames.names) or tables.has_stacks
+        lost = [] if trace.measured is not None else lost_launches(trace, tables.left_out.activities)
+        lacks = notes_of(trace, tables.ops.shapes, sources, shared)
+        if not len(trace.activities["kind"]):
+            lost, lacks = [], [*lost, *lacks]  # what matters most
+        trace.notes = [*lacks, *trace.notes, *self.file.notes, *tables.left_out.notes(), *lost]
+        if tables.waits:
+            trace.notes.append(f"{tables.waits:,} waits and marks of the device's scheduler do no work and are no rows")
+        if tables.open:
+            opened = ", ".join(sorted(dict.fromkeys(tables.open))[:3])
+            trace.notes.append(f"{len(tables.open):,} ranges were still open when recording ended: {opened}")
 
 
 def _give_layers(trace: Trace, layer: Array, qualified: set[int]) -> None:

@@ -6,7 +6,9 @@ means.
 
 from __future__ import annotations
 
+import codecs
 import io
+import json
 import mmap
 import re
 from collections.abc import Iterator
@@ -14,22 +16,24 @@ from contextlib import closing
 from itertools import islice
 
 from pyprof.errors import InputError, NotACapture
-from pyprof.parse.sources.gunzip import MAGIC, DamagedGzip, Gunzip
+from pyprof.parse.sources.gunzip import MAGIC, CutGzip, DamagedGzip, Gunzip
 from pyprof.parse.sources.kineto.events import Events, Facts, read_block, read_document
 
 _BLOCK_BYTES = 2 << 20  # larger ones do not stay in the caches of a core
 _MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a large job
 _CUTS_TRIED = 8
 _MOST_EVENT_BYTES = 64 << 20  # of one event, and of what follows all events; looking for its end again and again takes time
+_DECODED_BYTES = 1 << 18  # of UTF-16 at a time
 _WINDOW_BYTES = 1 << 14  # in which an end of an event is looked for first
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)  # what brackets are counted by
-_HINT = "the file is damaged or was cut short: export or copy it again"
+_TO_THE_END = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)  # as _TOKENS, with a string that never ends
+_HINT = "the file is damaged: export or copy it again"
 
 
 class TraceFile:
-    """One trace file, to be read once by `blocks`; after that `facts` holds the top-level values.
+    """One trace file, to be read once by `blocks`; after that `facts` holds the top-level values, `notes` what was odd.
 
     stream: the file from its beginning, compressed or not; name: its name for people.
     """
@@ -38,31 +42,35 @@ class TraceFile:
         self.name = name
         self.block_bytes = block_bytes or _BLOCK_BYTES
         self._stream = stream
-        self.facts = Facts()
+        self.facts, self.notes = Facts(), list[str]()
+        self._events = 0  # so far
 
     def blocks(self) -> Iterator[Events]:
         """All events in the order of the file; their args are valid until the next block.
 
-        Raises NotACapture if there are no trace events, InputError if the text is damaged or cut short.
+        A text that ends in the middle is read up to its last whole event, with a note. Raises NotACapture if there are no trace
+        events, InputError if the text is damaged.
         """
         if self._stream.peek(2)[:2] != MAGIC:
-            yield from self._blocks(self._stream)
+            yield from self._blocks(_Text(b"", self._stream))
             return
         with closing(Gunzip(self._stream)) as text:
             try:
-                yield from self._blocks(text)
+                yield from self._blocks(_Text(b"", text))
             except DamagedGzip as error:
                 raise InputError(f"{self.name}: cannot be decompressed: {error}", _HINT) from error
 
-    def _blocks(self, stream: io.BufferedReader | Gunzip) -> Iterator[Events]:
-        head, first = self._head(stream)
-        text = _Text(first, stream)
+    def _blocks(self, stream: _Text) -> Iterator[Events]:
+        text = _in_utf8(stream)
+        head, first = self._head(text)
+        text.put_back(first)
         current, following = (BlockBuffer(_MOST_EVENT_BYTES + self.block_bytes, self.block_bytes) for _ in range(2))
         least = self.block_bytes  # of text that is worth cutting
         while following.fill(text):
             if len(current.text) >= min(least, _MOST_EVENT_BYTES):
-                events, least = self._cut(current), self.block_bytes
+                events, least = self._cut(current, text.size - self.block_bytes), self.block_bytes
                 if events is not None:
+                    self._events += len(events)
                     yield events
                 elif len(current.text) <= _MOST_EVENT_BYTES:
                     least = 2 * len(current.text)  # looking for an end again and again takes time
@@ -72,28 +80,63 @@ class TraceFile:
             following.put_before(current.left)
             current, following = following, current
         following.put_before(current.text)
-        found = read_document(head + bytes(following.text) if head else b'{"traceEvents":[' + bytes(following.text) + b"}")
+        rest = bytes(following.text)
+        found = read_document(head + rest if head else b'{"traceEvents":[' + rest + b"}")
+        if found is None and (last := _cut_short(rest, bool(head))) is not None:
+            found = read_document((head or b'{"traceEvents":[') + rest[:last] + b"]}")
+            if found is not None and self._events + len(found[0]):
+                self.notes.append(
+                    f"the file ends in the middle: read are the {self._events + len(found[0]):,} events before byte "
+                    f"{text.size - len(rest) + last:,} of {text.size:,}"
+                )
+            elif found is not None:
+                raise InputError(f"{self.name}: cut short before the end of the first event", "export or copy it again")
         if found is None:
-            raise InputError(f"{self.name}: not valid JSON", _HINT)
+            raise self._invalid(rest, text.size - len(rest))
         events, self.facts = found
         yield events
 
-    def _cut(self, current: BlockBuffer) -> Events | None:
+    def _invalid(self, text: bytes, begin: int) -> InputError:
+        """The error for events that cannot be read; begin: where their text begins in the file."""
+        where, why = begin, "not valid JSON"
+        try:
+            json.JSONDecoder(strict=False).raw_decode("[" + text.decode("latin-1"))
+        except json.JSONDecodeError as error:
+            where, why = begin + error.pos - 1, f"not valid JSON ({error.msg[:1].lower()}{error.msg[1:]})"
+        except RecursionError:
+            why = "not valid JSON (lists in lists too deep)"
+        line = self._line_of(where)
+        return InputError(f"{self.name}: {why} at byte {where:,}" + (f", line {line:,}" if line else ""), _HINT)
+
+    def _line_of(self, byte: int) -> int | None:
+        """The number of the line with a byte of a file that can be read again; None for others."""
+        if not self._stream.seekable():
+            return None
+        self._stream.seek(0)
+        if self._stream.peek(2)[:2] == MAGIC:
+            return None
+        text, line = _in_utf8(_Text(b"", self._stream)), 1
+        while byte > 0 and (piece := text.read(min(byte, 1 << 20))):
+            line, byte = line + piece.count(b"\n"), byte - len(piece)
+        return line
+
+    def _cut(self, current: BlockBuffer, end: int) -> Events | None:
         """The events of the longest readable beginning of a text; None if one event is longer than all of it, or only the text
-        behind all events is left."""
+        behind all events is left. end: where the text ends in the file."""
         text = current.text
         tried = [*islice(_ends(text), _CUTS_TRIED)]
-        for end in tried:
-            if (events := read_block(current.block(*end))) is not None:
+        for one in tried:
+            if (events := read_block(current.block(*one))) is not None:
                 return events
         current.whole()
         if len(tried) < _CUTS_TRIED or (outer := _outer_end(text)) is None:
             return None
         if (events := read_block(current.block(*outer))) is None:
-            raise InputError(f"{self.name}: not valid JSON", _HINT)
+            current.whole()
+            raise self._invalid(bytes(current.text), end - len(current.text))
         return events
 
-    def _head(self, stream: io.BufferedReader | Gunzip) -> tuple[bytes, bytes]:
+    def _head(self, stream: _Text) -> tuple[bytes, bytes]:
         """(text before the events, first text of the events)."""
         text = b""
         while len(text) < _MAX_HEAD_BYTES and (more := stream.read(min(self.block_bytes, 1 << 20))):
@@ -109,18 +152,86 @@ class TraceFile:
 
 
 class _Text:
-    """Text that continues with a stream after some that was read before."""
+    """Text that continues with a stream after some that was read before; size: bytes that were read so far.
+
+    Compressed data that ends too early is the end of the text.
+    """
 
     def __init__(self, first: bytes, stream: io.BufferedReader | Gunzip) -> None:
         self._first, self._stream = memoryview(first), stream
+        self.size = 0
+
+    def put_back(self, text: bytes) -> None:
+        """Read this text next."""
+        self._first = memoryview(text + bytes(self._first))
+        self.size -= len(text)
 
     def readinto(self, room: memoryview) -> int:
         """Fill the room; returns the number of bytes, fewer only at the end."""
         size = min(len(self._first), len(room))
         room[:size], self._first = self._first[:size], self._first[size:]
-        while size < len(room) and (more := self._stream.readinto(room[size:])):
+        while size < len(room) and (more := self._more(room[size:])):
             size += more
+        self.size += size
         return size
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        room = bytearray(size)
+        return bytes(memoryview(room)[: self.readinto(memoryview(room))])
+
+    def _more(self, room: memoryview) -> int:
+        try:
+            return self._stream.readinto(room) or 0
+        except CutGzip:
+            return 0
+
+
+class _Utf16Text(_Text):
+    """The text of a stream in UTF-16, as UTF-8."""
+
+    def __init__(self, first: bytes, stream: io.BufferedReader | Gunzip) -> None:
+        super().__init__(b"", stream)
+        self._decode = codecs.getincrementaldecoder("utf-16")("replace").decode
+        self._raw, self._ready = first, b""
+
+    def _more(self, room: memoryview) -> int:
+        while not self._ready:
+            piece = bytearray(_DECODED_BYTES)
+            raw, self._raw = self._raw or bytes(piece[: super()._more(memoryview(piece))]), b""
+            self._ready = self._decode(raw, not raw).encode()
+            if not raw and not self._ready:
+                return 0
+        size = min(len(self._ready), len(room))
+        room[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+
+def _in_utf8(text: _Text) -> _Text:
+    """The text without a byte order mark, in UTF-8."""
+    first = text.read(len(codecs.BOM_UTF8))
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return _Utf16Text(first, text._stream)
+    text.put_back(first.removeprefix(codecs.BOM_UTF8))
+    text.size = 0
+    return text
+
+
+def _cut_short(text: bytes, in_object: bool) -> int | None:
+    """The end of the last whole event of a text that ends too early; None if it does not. in_object: whether the list of events
+    stands in an object, whose end must follow."""
+    depth = end = 0
+    listed = True
+    for token in _TO_THE_END.finditer(text):
+        byte = text[token.start()]
+        if byte in b"{[":
+            depth += 1
+        elif byte in b"}]":
+            depth -= 1
+            listed &= depth >= 0
+            if not depth and listed:
+                end = token.end()
+    return end if depth > -1 - in_object else None
 
 
 class BlockBuffer:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pyprof.columns.nesting import nest
-from pyprof.errors import EmptyCapture, InputError, NotACapture
+from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.loading.formats import _is_torch_trace
 from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.markers import Kind, Marker
@@ -327,8 +327,8 @@ def test_the_forward_thread_is_found_from_torchs_own_number(tmp_path: Path, arro
 
 def test_notes_say_what_to_record(tmp_path: Path) -> None:
     bare = open_trace(write(tmp_path, [op("aten::mm", 10, 5), launch(1, 11)])).notes
-    assert [word for note in bare for word in ("record_shapes", "with_stack", "ProfilerActivity.CUDA") if word in note] == [
-        "record_shapes", "with_stack", "ProfilerActivity.CUDA",
+    assert [word for note in bare for word in ("record_shapes", "with_stack", "none was recorded") if word in note] == [
+        "none was recorded", "record_shapes", "with_stack",
     ]  # fmt: skip
     counted = [op("aten::mm", 10, 5), x("cuda_profiler_range", "gemm", 0, 9, pid=0, tid=0)]
     assert any("counters" in note for note in open_trace(write(tmp_path, counted)).notes)
@@ -364,15 +364,15 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0.999, 0.6, 0.3])
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_file_cut_short_is_named_as_such(data: Path, tmp_path: Path, keep: float, packed: bool) -> None:
+def test_a_file_cut_short_is_read_up_to_there(data: Path, tmp_path: Path, keep: float, packed: bool) -> None:
     raw = (data / "kineto_cpu.json.gz").read_bytes()
     raw = raw if packed else gzip.decompress(raw)
     path = tmp_path / "cut.json"
     path.write_bytes(raw[: int(len(raw) * keep)])
     assert sniffed(path)
-    with pytest.raises(InputError) as caught:
-        open_trace(path)
-    assert "cut short" in caught.value.hint and "\n" not in str(caught.value)
+    whole, trace = open_trace(data / "kineto_cpu.json.gz"), open_trace(path)
+    assert any("the file ends in the middle: read are the " in note for note in trace.notes)
+    assert 0.2 * len(whole.ranges["label"]) < len(trace.ranges["label"]) <= len(whole.ranges["label"])
 
 
 def test_odd_values_cost_no_more_than_themselves(tmp_path: Path) -> None:
@@ -386,12 +386,15 @@ def test_odd_values_cost_no_more_than_themselves(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path, events))
     assert trace.activities["regs"].tolist() == [32, -1] and trace.activities["grid_x"].tolist() == [-1, -1]
     assert trace.activities["start_ns"].tolist() == [40_000, 46_500] and trace.ranges["op_id"].tolist() == [12]
-    assert sum("begin or duration is no time: 1 of the kernels" in note for note in trace.notes) == 1
+    assert sum("no time" in note and "1 of the kernels" in note for note in trace.notes) == 1
+
+
+LOST = "1 of the kernels, copies and fills, 1 of the ranges, ops and calls"
 
 
 @pytest.mark.parametrize("wrong", ['"ts": NaN, "dur": 5', '"ts": 4, "dur": NaN', '"ts": "nan", "dur": 5', '"ts": null, "dur": 5',
                                    '"ts": 4, "dur": "soon"', '"ts": -Infinity, "dur": 1', '"ts": 4, "dur": [1]',
-                                   '"ts": 1e300, "dur": 1', '"ts": -1e300, "dur": 1', '"ts": 4, "dur": 1e300', '"ts": 4, "dur": -1e300',
+                                   '"ts": 0, "dur": 0', '"ts": 4, "dur": -3', '"ts": 1e300, "dur": 1', '"ts": -1e300, "dur": 1', '"ts": 4, "dur": 1e300', '"ts": 4, "dur": -1e300',
                                    f'"ts": {10**400}, "dur": 1'])  # fmt: skip
 def test_events_whose_time_cannot_be_are_counted(tmp_path: Path, wrong: str) -> None:
     path = write(
@@ -402,28 +405,13 @@ def test_events_whose_time_cannot_be_are_counted(tmp_path: Path, wrong: str) -> 
     path.write_text(text)
     trace = open_trace(path)
     assert trace.activities["start_ns"].tolist() == [40_000] and trace.ranges["start_ns"].tolist() == [10_000]
-    assert [note for note in trace.notes if "no time" in note] == [
-        "left out, since their begin or duration is no time: 1 of the kernels, copies and fills",
-        "left out, since their begin or duration is no time: 1 of the ops, calls and frames",
-    ]
+    assert [note.rpartition(": ")[2] for note in trace.notes if "no time" in note] == [LOST]
 
 
 def test_the_time_of_a_name_does_not_matter(tmp_path: Path) -> None:
     name = {"ph": "M", "name": "thread_name", "pid": PID, "tid": PID, "ts": 9.3e15, "args": {"name": "trainer"}}
     trace = open_trace(write(tmp_path, [op("aten::mm", 10, 5), name]))
     assert [trace.strings[code] for code in trace.threads["name"].tolist()] == ["trainer"]
-
-
-def test_a_negative_duration_is_said(tmp_path: Path) -> None:
-    backwards = kernel(2, 60) | {"dur": -3}
-    lost = op("aten::add", 70, 5) | {"dur": -2.5}
-    trace = open_trace(write(tmp_path, [op("aten::mm", 10, 5), launch(1, 11), kernel(1, 40), backwards, lost]))
-    assert (trace.activities["end_ns"] - trace.activities["start_ns"]).tolist() == [5000, 0]
-    assert (trace.ranges["end_ns"] - trace.ranges["start_ns"]).tolist() == [5000, 0]
-    assert [note for note in trace.notes if "negative" in note] == [
-        "negative durations, which count as 0: 1 of the kernels, copies and fills",
-        "negative durations, which count as 0, so that nothing lies in them: 1 of the ops, calls and frames",
-    ]
 
 
 def test_a_kernel_alone_used_no_ids_of_others(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(f'{{"traceEvents": [{events}, {{"ph": , }}, {events}]}}')
     for size in (1000, 1 << 20):
-        with pytest.raises(InputError, match="not valid JSON"):
+        with pytest.raises(InputError, match=r"not valid JSON \(expecting value\) at byte 17,02\d, line 1$"):
             all_of(opened(path, block_bytes=size))
 
 
@@ -187,7 +187,7 @@ def test_damaged_text_is_gone_over_once(tmp_path: Path, odd: str) -> None:
     """Otherwise each of these takes hours, or the last one gigabytes."""
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [{"ph": "X", "name": nan ' + odd)
-    with pytest.raises(InputError, match="not valid JSON"):
+    with pytest.raises(InputError, match="cut short before the end of the first event"):
         all_of(opened(path))
 
 
