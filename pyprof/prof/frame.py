@@ -280,7 +280,7 @@ class Frame:
             op = self.records.calls[call] if call >= 0 else None
             amd = gpu >= 0 and self.gpus[gpu][0].amd
             cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 and not amd else None
-            matmul = None if op is None else formulas.matmul_class(op.name)
+            matmul = None if op is None else formulas.multiplies(op.name)
             found.append(verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc, amd=amd))
         return inverse, found
 

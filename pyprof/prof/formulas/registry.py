@@ -202,6 +202,14 @@ def matmul_class(name: str) -> bool:
     return declared is not None and declared.kind == "matmul"
 
 
+def multiplies(name: str) -> bool | None:
+    """Whether the op multiplies matrices; None where no formula of its own says so, or it only calls others."""
+    declared = _find(name) if name in _FORWARD or _WRAPPED.fullmatch(name) else None  # none of a whole namespace
+    if declared is None or (declared.composed and declared.kind != "matmul"):
+        return None
+    return declared.kind == "matmul"
+
+
 def asks(name: str) -> frozenset[str]:
     """The keyword-only parameters of an op's formula: facts that it needs beside the op's arguments."""
     declared = _find(name)

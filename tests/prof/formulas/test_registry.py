@@ -20,6 +20,7 @@ from pyprof.prof.formulas import (
     known,
     lacks,
     matmul_class,
+    multiplies,
     names,
     op,
     params,
@@ -293,3 +294,8 @@ def test_the_table_of_arguments_is_sorted_and_used() -> None:
     rows, w, i = 3 * 4 * 4, t(8, 4), t(3, dtype="int64")
     for subject in (call("aten::embedding", w, i), call("torch.nn.functional.embedding", i, w), call("torch.embedding", w, i)):
         assert evaluate(subject).cost.bytes == 24 + 2 * rows
+
+
+def test_an_op_without_a_formula_of_its_own_may_multiply() -> None:
+    names = ("aten::mm", "aten::einsum", "aten::relu", "mylib::sage_fwd", "inductor::triton_poi_0")
+    assert [*map(multiplies, names)] == [True, True, False, None, None]
