@@ -9,6 +9,7 @@ requests are read. A causal mask and a window begin at the bottom right. Signatu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyprof.model import scheduler_steps as engine_steps
@@ -51,7 +52,7 @@ def ragged(query: TensorSpec, d_v: int, cached: list[TensorSpec], sums: tuple[in
     """Forward of requests of different lengths: sums, their pairs of queries and keys, and their keys.
 
     cached: what a cache holds of one key or value, in its type. Queries and these are read, the output is written, no sums of
-    logarithms. note: what was assumed, for `params`.
+    logarithms. note: what was assumed, for `params`; then there may be fewer pairs and keys than these.
     """
     pairs, keys = sums
     tokens, heads, d_qk = product(query.shape[:-2]), query.shape[-2], query.shape[-1]
@@ -60,7 +61,8 @@ def ragged(query: TensorSpec, d_v: int, cached: list[TensorSpec], sums: tuple[in
     text = [f"T={tokens}", f"H={heads}", f"D={d_qk}", *([f"Dv={d_v}"] if d_v != d_qk else []), f"pairs={pairs}", f"keys={keys}"]
     text += [part for part in (found.tag if found else "", note) if part]
     moved = nbytes(query, read, spec((tokens, heads, d_v), query.dtype))
-    return Cost(2 * heads * pairs * (d_qk + d_v), 0, moved, None, heads, ",".join(text), query.dtype)
+    cost = Cost(2 * heads * pairs * (d_qk + d_v), 0, moved, None, heads, ",".join(text), query.dtype)
+    return replace(cost, inferred=True, bound="upper") if note else cost
 
 
 # ---------------------------------------------------------------------------------------------- packages

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
@@ -27,7 +27,9 @@ class Cost:
     bytes: each input read once at its stored size and each output written once; mnk: rows, columns and depth of the matrix
     product (of one group or batch entry), batch: how many of those; params: text of the `params` column where the formula
     has a better one than the shapes; operands: type of what is multiplied, by torch's name, where the formula knows it;
-    inferred: bytes follow from sizes by a rule that need not hold, as which experts' weights are read.
+    inferred: bytes follow from sizes by a rule that need not hold, as which experts' weights are read; at_least: a lower bound
+    of the bytes where they are unknown; bound: `lower` or `upper` where the FLOPs are only a bound, as of attention whose
+    window is not recorded.
     """
 
     matmul_flops: int | None = None
@@ -38,6 +40,8 @@ class Cost:
     params: str | None = None
     operands: str | None = None
     inferred: bool = False
+    at_least: int | None = None
+    bound: Literal["", "lower", "upper"] = ""
 
     @property
     def flops(self) -> int | None:
