@@ -38,7 +38,7 @@ BYTES_BOUNDS = ("", "inferred", "lower")
 """How sure the bytes of a record are: exact by definition; from an inferred rule or type; only a lower bound."""
 
 FLOPS_BOUNDS = ("", "lower", "upper")
-"""How sure the FLOPs of a record are: exact by definition; at least these; at most these, as attention with an unknown window."""
+"""How sure the FLOPs of a record are: exact by definition; at least these; at most these, as where a window is unknown."""
 
 
 class Pools(NamedTuple):
@@ -190,10 +190,13 @@ class _Costing:
     # ------------------------------------------------------------------ which cost
 
     def _add(self, cost: Cost, reason: str = "", at_least: int | None = None, inferred: bool = False) -> int:
-        if max(cost.matmul_flops or 0, cost.vector_flops or 0, cost.bytes or 0, at_least or 0) > _LARGEST:
-            cost, reason, at_least = Cost(), "a cost beyond 64 bits", None
+        given = cost.matmul_flops or 0, cost.vector_flops or 0, cost.bytes or 0, at_least or 0
+        if max(given) > _LARGEST or min(given) < 0:  # sizes below zero are no sizes either
+            cost, reason, at_least = Cost(), "a cost beyond 64 bits" if min(given) >= 0 else "a size below zero", None
         parts = cost.matmul_flops, cost.vector_flops, cost.bytes, None if cost.bytes is not None else at_least
-        self.table.append(_Known(*parts, inferred or cost.inferred, reason, cost.mnk, cost.batch, FLOPS_BOUNDS.index(cost.bound)))
+        self.table.append(
+            _Known(*parts, inferred or cost.inferred, reason, cost.mnk, cost.batch, FLOPS_BOUNDS.index(cost.bound))
+        )
         return len(self.table) - 1
 
     def _of_costs(self, part: str) -> Ints:

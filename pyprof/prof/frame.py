@@ -298,7 +298,8 @@ class Frame:
         """Roofline terms of each record by itself."""
         costs = self.costs
         parts = (costs.matmul_flops, costs.vector_flops, costs.bytes)
-        return terms(self.records["dur_ns"], parts, self.records["kind"] == ActivityKind.KERNEL, self._peaks)
+        streaming = np.array([kernel.kind == "memory" for kernel in costs.kernels] + [False], np.bool_)[costs.kernel]
+        return terms(self.records["dur_ns"], parts, self.records["kind"] == ActivityKind.KERNEL, self._peaks, streaming)
 
     @cached_property
     def of_instance(self) -> Terms:

@@ -293,7 +293,7 @@ _TORCH = frozenset({"aten", "prim", "autograd", "c10d", "nccl", "inductor", "qua
 
 def _gap(call: OpCall, cost: Cost) -> str:
     """Why a part of a cost is unknown; empty where all is known."""
-    if cost.bytes is None:
+    if cost.bytes is None and cost.at_least is None:
         sized = all(t.itemsize is not None for t in call.tensors)
         return f"{call.op}: size of the result not recorded" if sized else f"{call.op}: dtype not recorded"
     return f"{call.op}: FLOPs not known" if cost.flops is None else ""
