@@ -251,14 +251,35 @@ def _dense(q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: object) -> Op
 
 @op("vllm::unified_attention_with_output", order="query key value output ...", kind="matmul", composed=True)
 @op("vllm::unified_attention", order="query key value ...", kind="matmul", composed=True)
-def unified_attention(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, engine_step: object = None) -> Cost:
+def unified_attention(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, windowed: object = None, window: object = None, *,
+    engine_step: object = None,
+) -> Cost:  # fmt: skip
     """All requests of a step; keys and values in the cache are assumed to have the dtype of the ones passed.
 
-    Whether the layer has a window is not recorded: full attention is assumed.
+    Whether the layer has a window is not recorded: full attention is an upper bound, unless a kernel's name or the model says
+    that there is none (`windowed`, `window`).
     """
     q, k, v = (_by_heads(t, query) for t in (query, key, value))
     sums = step_pairs(engine_step, q.shape[0], padded=True)
-    return ragged(q, v.shape[-1], [spec(t.shape[-2:], t.dtype) for t in (k, v)], sums, "full-attention-assumed")
+    exact = windowed is False
+    note = "" if exact else "window-not-recorded" if windowed else "full-attention-assumed"
+    if isinstance(window, int) and windowed:
+        sums, exact = _in_window(sums, engine_step, q.shape[0], window)
+        note = f"window={window}" + ("" if exact else ",at-most")
+    cost = ragged(q, v.shape[-1], [spec(t.shape[-2:], t.dtype) for t in (k, v)], sums, note)
+    return replace(cost, bound="") if exact else cost
+
+
+def _in_window(sums: tuple[int, int], text: object, tokens: int, window: int) -> tuple[tuple[int, int], bool]:
+    """Pairs and keys of a step in a window; whether exactly, as of one request, or at most these."""
+    step = engine_steps.read(text) if isinstance(text, str) else None
+    total = None if step is None else step.total
+    pairs, keys = sums
+    if total is not None and total.requests == 1 and total.sq:
+        return (mask_pairs(total.sq, keys, "bottom_right", window - 1, 0), min(keys, total.sq + window - 1)), True
+    requests = tokens if total is None or total.requests is None else total.requests
+    return (min(pairs, tokens * window), min(keys, tokens + requests * (window - 1))), False
 
 
 def _by_heads(t: TensorSpec, query: TensorSpec) -> TensorSpec:

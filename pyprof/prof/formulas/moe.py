@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector
+from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
@@ -243,13 +243,29 @@ def _expert_weights(inside: list[list[object]], experts: int, size: int) -> tupl
 
 
 @op("vllm::moe_forward", "vllm::moe_forward_shared", order="hidden router_logits ...", kind="matmul", composed=True)
-def moe_forward(hidden: TensorSpec, router_logits: TensorSpec, *, inside: object = None) -> Cost:
-    """A whole layer of experts: E from the scores of the router, k and the weights from the ops inside."""
+def moe_forward(
+    hidden: TensorSpec, router_logits: TensorSpec, top_k: object = None, sizes: object = None, padded: object = True,
+    gated: object = True, *, inside: object = None,
+) -> Cost:  # fmt: skip
+    """A whole layer of experts: E from the scores of the router, k and the weights from the ops inside, else from tiles and the
+    model (`top_k`, `sizes` of hidden states and between the products; padded: at most these)."""
+    if isinstance(top_k, int) and isinstance(sizes, tuple):
+        return _of_sizes(hidden, router_logits, top_k, sizes, padded=padded is True, halves=2 if gated else 1)
     if not isinstance(inside, list):
         raise Missing("neither the weights of the experts nor how many of them a token takes are recorded")
     rows = hidden.shape[0] * _top_k(inside)
     w1, w2 = _expert_weights(inside, router_logits.shape[-1], hidden.shape[-1])
     return _both(hidden, w1, w2, rows, router_logits)
+
+
+def _of_sizes(hidden: TensorSpec, scores: TensorSpec, top_k: int, sizes: tuple[int, int], *, padded: bool, halves: int) -> Cost:
+    """Products of hidden x halves·inner and inner x hidden; of the bytes only the activations are known."""
+    size, inner = sizes
+    rows = hidden.shape[0] * top_k
+    text = f"rows={rows},E={scores.shape[-1]},K1={size},N1={halves * inner},K2={inner},N2={size},inferred"
+    least = nbytes(hidden, spec(hidden.shape, hidden.dtype), scores)
+    flops = 2 * rows * size * inner * (halves + 1)
+    return Cost(flops, 0, None, params=text, inferred=True, at_least=least, bound="upper" if padded else "")
 
 
 @op("autograd::TopK", order="scores k ...")
