@@ -125,6 +125,7 @@ _FLASH_3 = (
     "k_new v_new q_v out cu_q cu_k cu_k_new seqused_q seqused_k max_q max_k page_table batch_idx leftpad_k cos sin "
     "seqlens_rotary q_descale k_descale v_descale softmax_scale is_causal window_left window_right ..."
 )
+_FLASH_3_LENGTHS = "cu_q cu_k seqused_q seqused_k max_q max_k"
 _BACKWARD = "dout q k v out softmax_lse"
 
 FORWARD = {
@@ -148,6 +149,8 @@ FORWARD = {
 BACKWARD = {
     "flash_attn::_flash_attn_backward": f"dq dk dv {_PLAIN}",
     "flash_attn::_flash_attn_varlen_backward": f"dq dk dv {_OFFSETS} {_PLAIN}",
+    "flash_attn_3::bwd": f"dq dk dv {_FLASH_3_LENGTHS} softmax_scale is_causal window_left window_right ...",
+    "flash_attn_3::_flash_attn_backward": f"{_FLASH_3_LENGTHS} dq dk dv softmax_scale is_causal window_left window_right ...",
     "aiter::_flash_attn_backward": f"dq dk dv dbias {_PLAIN}",
     "aiter::mha_bwd": _PLAIN, "aiter::fmha_v3_bwd": _PLAIN, "aiter::wrapper_fmha_v3_bwd": _PLAIN,
     **dict.fromkeys(
@@ -219,6 +222,32 @@ def xformers_cutlass(
     mask = ("full", "top_left", "bottom_right")[need(custom_mask_type, "custom_mask_type")]
     longest = (max_seqlen_q, max_seqlen_q)
     return rows_first((query, key, value), (cu_seqlens_q, cu_seqlens_k), longest, mask).forward(opt(bias))
+
+
+# SageAttention's: queries and keys in int8, values in fp16 or fp8, transposed and padded; by device and accumulator.
+_SAGE = {
+    "sageattention": "f16_accum_f16_attn f16_accum_f32_attn f16_accum_f16_attn_inst_buf f16_accum_f16_fuse_v_mean_attn",
+    "sageattention_sm89": "f8_accum_f32_fuse_v_scale_attn f8_accum_f32_fuse_v_scale_attn_inst_buf "
+    "f8_accum_f16_fuse_v_scale_attn_inst_buf f8_accum_f32_fuse_v_scale_fuse_v_mean_attn",
+    "sageattention_sm90": "f8_accum_f32_attn_inst_buf f8_accum_f32_fuse_v_scale_attn_inst_buf",
+}
+
+
+@op(*(f"{space}::qk_int8_sv_{name}" for space, listed in _SAGE.items() for name in listed.split()), order="", kind="matmul")
+def sage(*args: object) -> Cost:
+    """(queries, keys, values, output, scales ..., layout, is_causal, ...); layout 0: (B, S, H, D), 1: (B, H, S, D)."""
+    q, k, _, out = (opt(arg) for arg in (*args[:4], *(None,) * 4)[:4])
+    numbers = [arg for arg in args[4:] if isinstance(arg, int)]
+    if q is None or k is None or out is None or len(numbers) < 2:
+        raise Missing("layout and mask not recorded")
+    at = (2, 1)[numbers[0] == 0]  # where the sequence is
+    queries, keys, heads = q.shape[at], k.shape[at], product(q.shape[:3]) // max(q.shape[at], 1)
+    pairs = mask_pairs(queries, keys, "top_left" if numbers[1] else "full")
+    text = (
+        f"BH={heads},Sq={queries},Sk={keys},D={q.shape[-1]}" + (f",pairs={pairs}" if pairs != queries * keys else "") + ",int8"
+    )
+    moved = nbytes(*(arg for arg in args if isinstance(arg, TensorSpec)))
+    return Cost(2 * heads * pairs * (q.shape[-1] + out.shape[-1]), 0, moved, None, heads, text, q.dtype)
 
 
 def _split(packed: TensorSpec) -> list[TensorSpec]:

@@ -167,6 +167,33 @@ def grouped_fp4(out: TensorSpec, a: TensorSpec, b: TensorSpec, scale_a: TensorSp
     return _cost(a.shape[0], [_matrices(b, depth)], "float4_e2m1fn_x2", a, scale_a, out, scales=(scale_b,))
 
 
+def _of_fbgemm(*names: str) -> list[str]:
+    """Meta's ops, in both of their namespaces."""
+    return [f"{space}::{name}" for space in ("fbgemm", "mslk") for name in names]
+
+
+@op(*_of_fbgemm("bf16bf16bf16_grouped_stacked"), order="a b m_sizes ...", kind="matmul")
+@op(*_of_fbgemm("f8f8bf16_rowwise_grouped_stacked", "f8f8bf16_groupwise_grouped", "mx8mx8bf16_grouped_mm"),
+    order="a b scale_a scale_b ...", kind="matmul")  # fmt: skip
+@op(*_of_fbgemm("bf16i4bf16_shuffled_grouped"), order="a b scale_b zero_b m_sizes", kind="matmul")
+@op(*_of_fbgemm("f8i4bf16_shuffled_grouped"), order="a b scale_a scale_b zero_b m_sizes", kind="matmul")
+def stacked(a: TensorSpec, b: TensorSpec, scale_a: object = None, scale_b: object = None, zero_b: object = None) -> Cost:
+    """Rows of all groups one after the other, weights (G, N, K), perhaps of 4 bits; the result is bf16."""
+    matrices = _matrices(b, a.shape[-1])
+    made = spec((a.shape[0], matrices.columns), "bfloat16")
+    return _cost(a.shape[0], [matrices], a.dtype, a, opt(scale_a), made, scales=(opt(scale_b), opt(zero_b)))
+
+
+@op(*_of_fbgemm("bf16bf16bf16_grouped", "bf16bf16bf16_grouped_cat"), order="a[] b[]", kind="matmul")
+@op(*_of_fbgemm("f8f8bf16_rowwise_grouped", "f8f8bf16_rowwise_grouped_cat"), order="a[] b[] scale_a[] scale_b[]", kind="matmul")
+def listed(a: list[TensorSpec], b: list[TensorSpec], scale_a: object = None, scale_b: object = None) -> Cost:
+    """A product a pair of (M, K) and (N, K); the results are bf16."""
+    sizes = [(product(x.shape[:-1]), w.shape[-2], x.shape[-1]) for x, w in zip(a, b, strict=True)]
+    made = [spec((m, n), "bfloat16") for m, n, _ in sizes]
+    flops = sum(2 * m * n * k for m, n, k in sizes)
+    return Cost(flops, 0, nbytes(a, b, scale_a, scale_b, made), operands=a[0].dtype if a else None)
+
+
 @op("_moe_C::moe_wna16_gemm", order="a out b scales zeros topk_weights sorted_ids expert_ids padded top_k ...", kind="matmul")
 def grouped_packed(
     a: TensorSpec, out: TensorSpec, b: TensorSpec, scales: TensorSpec, top_k: object, zeros: object = None
