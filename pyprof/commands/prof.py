@@ -39,6 +39,7 @@ from pyprof.prof.columns import (
 )
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame, frame_around
+from pyprof.prof.served import use_model
 from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Source, choose
 
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     grouping.add_argument("--tree", choices=["layer"], help="one row for each layer, with the sums of all inside it")
     parser.add_argument("--formulas", metavar="FILE.py", help="formulas of your own; also the variable PYPROF_FORMULAS")
+    parser.add_argument("--model", metavar="config.json", help="sizes of a served model: experts, window (Hugging Face)")
     parser.epilog = columns_text()
 
 
@@ -84,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
     chosen = choice(options, (*named, *SUMS) if named else HEADERS, default, ALIASES)
     if formulas := options.formulas or os.environ.get("PYPROF_FORMULAS"):
         load_user_formulas(formulas)
+    if options.model is not None:
+        use_model(options.model)
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     records = concatenate([*map(load, options.file or ["-"])])
     shown = of_kinds(records, options.kinds)

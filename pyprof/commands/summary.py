@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof summary`."""
     parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records; several get a column each")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="compare with this device's peaks")
+    parser.add_argument("--model", metavar="config.json", help="sizes of a served model: experts, window (Hugging Face)")
     add_window(parser)
     add_whole(parser)
     add_graphs(parser)
@@ -46,8 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.hardware import gpus
+    from pyprof.prof.served import use_model
 
     require_table(options, TABLES)
+    if options.model is not None:
+        use_model(options.model)
     if options.table is None:
         choice(options, ())  # reports wrong options before anything is read
     gpu = gpus.named(options.gpu) if options.gpu is not None else None

@@ -144,7 +144,7 @@ class CounterTable:
             ops = [None if code < 0 else records.calls[code] for code in self.ops.match.agreed(records["call"]).tolist()]
         found = []
         for launch, gpu, op in zip(self.measured.launches, self.gpus, ops, strict=True):
-            dtype, matmul = (None, None) if op is None else (operand_tag(op), formulas.matmul_class(op.name))
+            dtype, matmul = (None, None) if op is None else (operand_tag(op), formulas.multiplies(op.name))
             found.append(verdict(classify(launch.name), op_dtype=dtype, matmul=matmul, cc=gpu.cc))
         return found
 

@@ -193,14 +193,15 @@ def verdict(
     """Decide from the name, the op and the device together.
 
     op_dtype: element type of the op's operands in any spelling, None unknown; matmul: whether the op multiplies matrices, None
-    without an op; cc: compute capability, None unknown (then only the name decides); amd: a device of AMD, on which "Tensor
-    Cores" are the matrix cores (MFMA).
+    unknown, as without an op or of one without a formula; cc: compute capability, None unknown (then only the name decides);
+    amd: a device of AMD, on which "Tensor Cores" are the matrix cores (MFMA).
     """
     found = lookup(op_dtype)
     dtype = found.matmul if found else ""
+    if matmul is False and (kernel.kind == "unknown" or kernel.rule in _BY_A_WORD) and kernel.role == "main":
+        return Verdict("-", "unknown", "", "the op multiplies no matrices")
     if kernel.kind == "unknown" and kernel.role == "main":
-        no_matrices = Verdict("-", "unknown", "", "the op multiplies no matrices")
-        return no_matrices if matmul is False else Verdict(None, "unknown", "", "the name does not say")
+        return Verdict(None, "unknown", "", "the name does not say")
     if not kernel.is_product:
         return Verdict("-", kernel.unit, "", "no product of matrices in this kernel")
     if amd:
@@ -264,12 +265,16 @@ def _why_not(kernel: KernelClass, precision: str) -> str:
     return f"{precision} product on CUDA cores"
 
 
+# Products by a word that anybody may put into a name: an op that is known to have none knows better.
+_BY_A_WORD = frozenset(
+    "triton_attention triton_matmul linear_attention xla_product tensorrt_myelin_product product_other".split()
+)
 _HALVES = frozenset({"fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"})
 # tl.dot and the fused products of CUTLASS and cuDNN compute narrow types with matrix instructions only.
 _NARROW_MEANS_TENSOR = frozenset(
     (
-        "inductor_template triton_matmul aiter_triton_gemm triton_ogs triton_attention cutlass_device_gemm grouped_gemm "
-        "paged_attn_prefill"
+        "inductor_template triton_matmul triton_jagged_bmm aiter_triton_gemm triton_ogs triton_attention linear_attention "
+        "cutlass_device_gemm grouped_gemm paged_attn_prefill xla_product"
     ).split()
 )
 

@@ -5,6 +5,7 @@ times or records, and guesses nothing: a value that a text neither states nor im
 
     vLLM     execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)   also SGLang's first form
              execute_context_2(6144)_generation_3(3)      requests (tokens) of each kind
+             execute_context_1(888_788544)_generation_0(0)   requests (tokens_sum of their squares)
              execute_new_3_cached_29                      requests scheduled for the first time, and those known already
     SGLang   step[EXTEND bs=15 toks=15360]  step[DECODE bs=64 g_sqsq=64 g_sqsk=100032 g_sk=100032]  step[MIXED bs=66 c=2 ...]
     ATOM     prefill[bs=2 tok=14721 ctx=[7803, 6918]]  decode[bs=117/128 tok=117 d=117]
@@ -169,16 +170,16 @@ _NONE = Sums(0)
 def _vllm(match: re.Match[str]) -> EngineStep:
     of = match.group
     context, generation = (
-        _numbers(of(f"{kind}_requests"), of(f"{kind}_tokens") or of(f"{kind}_sq"), of(f"{kind}_sk"), of(f"{kind}_sqsq"),
-                 of(f"{kind}_sqsk")) for kind in ("c", "g")
+        _numbers(of(f"{kind}_requests"), of(f"{kind}_tokens") or of(f"{kind}_sq"), of(f"{kind}_sk"),
+                 of(f"{kind}_squares") or of(f"{kind}_sqsq"), of(f"{kind}_sqsk")) for kind in ("c", "g")
     )  # fmt: skip
     return _step(context, generation)
 
 
 def _kind(kind: str, name: str) -> str:
-    """One of the two parts of vLLM's text: requests, and in brackets their tokens or their sums."""
+    """One of the two parts of vLLM's text: requests, and in brackets their tokens (and the sum of squares) or their sums."""
     sums = "".join(rf"{key}(?P<{kind}_{key}>\d+)" for key in ("sq", "sk", "sqsq", "sqsk"))
-    return rf"{name}_(?P<{kind}_requests>\d+)\((?:(?P<{kind}_tokens>\d+)|{sums})\)"
+    return rf"{name}_(?P<{kind}_requests>\d+)\((?:(?P<{kind}_tokens>\d+)(?:_(?P<{kind}_squares>\d+))?|{sums})\)"
 
 
 def _vllm_new(match: re.Match[str]) -> EngineStep:

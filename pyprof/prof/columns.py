@@ -14,7 +14,7 @@ from pyprof.columns.types import Ints
 from pyprof.hardware.names import short_name
 from pyprof.model.records import DIRECTIONS, PHASES, Stack
 from pyprof.model.trace import COPY_KINDS, ActivityKind
-from pyprof.prof.cost import BYTES_BOUNDS
+from pyprof.prof.cost import BYTES_BOUNDS, FLOPS_BOUNDS
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.roofline import BOUNDS, ceiling
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
@@ -173,6 +173,9 @@ COLUMNS: tuple[Column, ...] = (
     Column(lambda f: f.waves, Header("waves", "Waves", "blocks of the grid over the blocks that the device holds at once")),
     Column(lambda f: Texts(f.costs.bound, BYTES_BOUNDS),
            Header("bytes_bound", "BytesBound", "lower: bytes are at least these, else unknown; inferred; - by definition",
+                  width=8, empty="-")),
+    Column(lambda f: Texts(f.costs.flops_bound, FLOPS_BOUNDS),
+           Header("flops_bound", "FLOPsBound", "lower, upper: FLOPs are at least, at most these; - by definition",
                   width=8, empty="-")),
     Column(_records("instance"), Header("instance", "Instance", "number of the op's execution; its kernels share one cost")),
 )  # fmt: skip

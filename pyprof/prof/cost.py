@@ -37,11 +37,14 @@ _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts
 BYTES_BOUNDS = ("", "inferred", "lower")
 """How sure the bytes of a record are: exact by definition; from an inferred rule or type; only a lower bound."""
 
+FLOPS_BOUNDS = ("", "lower", "upper")
+"""How sure the FLOPs of a record are: exact by definition; at least these; at most these, as where a window is unknown."""
+
 
 class Pools(NamedTuple):
     """Distinct costs that records can have; the last row is for records without a cost. matmul_flops, vector_flops, bytes (-1
     unknown); at_least (lower bound where bytes are unknown, -1 none); inferred (bytes were inferred); main (does the main work
-    of its op); problem (its matrix product as row of `problems`, -1 none)."""
+    of its op); problem (its matrix product as row of `problems`, -1 none); flops_bound (index into FLOPS_BOUNDS)."""
 
     matmul_flops: Ints
     vector_flops: Ints
@@ -50,6 +53,7 @@ class Pools(NamedTuple):
     inferred: Bools
     main: Bools
     problem: Codes
+    flops_bound: Codes
 
 
 @dataclass(eq=False, repr=False)
@@ -129,6 +133,11 @@ class Costs:
         unknown = np.where(self.pools.at_least >= 0, np.int32(2), np.int32(-1))
         return np.where(self.pools.bytes < 0, unknown, self.pools.inferred.astype(np.int32)).take(self.code)
 
+    @property
+    def flops_bound(self) -> Codes:
+        """Index into FLOPS_BOUNDS for each record."""
+        return self.pools.flops_bound.take(self.code)
+
 
 def cost_records(records: Records, classes: Classes | None = None) -> Costs:
     """Compute the cost of every record. classes: of these records, if already known."""
@@ -155,6 +164,7 @@ class _Known(NamedTuple):
     reason: str
     mnk: tuple[int, int, int] | None
     batch: int
+    flops_bound: int
 
 
 class _Costing:
@@ -183,10 +193,12 @@ class _Costing:
         amounts = (cost.matmul_flops or 0, cost.vector_flops or 0, cost.bytes or 0, at_least or 0)
         if min(amounts) < 0:
             cost, reason, at_least = Cost(), "sizes below 0", None
-        if max(amounts) > _LARGEST:
+        elif max(amounts) > _LARGEST:
             cost, reason, at_least = Cost(), "a cost beyond 64 bits", None
         parts = cost.matmul_flops, cost.vector_flops, cost.bytes, None if cost.bytes is not None else at_least
-        self.table.append(_Known(*parts, inferred or cost.inferred, reason, cost.mnk, cost.batch))
+        self.table.append(
+            _Known(*parts, inferred or cost.inferred, reason, cost.mnk, cost.batch, FLOPS_BOUNDS.index(cost.bound))
+        )
         return len(self.table) - 1
 
     def _of_costs(self, part: str) -> Ints:
@@ -229,7 +241,7 @@ class _Costing:
             if element >= 0:
                 call = typed(call, DTYPES[element].name)
             cost, reason = formulas.evaluate(call)
-            least = formulas.least_bytes(call) if cost.bytes is None else None
+            least = (cost.at_least or formulas.least_bytes(call)) if cost.bytes is None else None
             if not reason and cost.bytes is None and cost.flops is not None:
                 reason = "dtype not recorded"
             codes[index] = self._add(cost, reason, least, element >= 0 or any(name == INFERRED for name, _ in call.kwargs))
@@ -287,10 +299,12 @@ class _Costing:
         for index, found in enumerate(self.table):
             if found.mnk is not None:
                 problem[index] = self.problems.setdefault((*found.mnk, found.batch), len(self.problems))
-        of_table = [*numbers, inferred, np.append(np.ones(count, np.bool_), False), problem]
-        of_single = [*own, inferred[base], main, np.where(alone, np.int32(-1), problem[base])]
+        bound = np.array([*map(attrgetter("flops_bound"), self.table), 0], np.int32)
+        of_table = [*numbers, inferred, np.append(np.ones(count, np.bool_), False), problem, bound]
+        of_single = [*own, inferred[base], main, np.where(alone, np.int32(-1), problem[base]), bound[base]]
         # Rows: costs of the table; for each of them an empty cost; costs of single records; one empty cost.
-        nothing = [np.full(count, 0 if values.dtype == np.bool_ else -1).astype(values.dtype) for values in of_table]
+        nothing = [np.full(count, 0 if values.dtype == np.bool_ else -1).astype(values.dtype) for values in of_table[:-1]]
+        nothing.append(np.zeros(count, np.int32))
         pools = zip(of_table, nothing, of_single, strict=True)
         reason = np.concatenate([np.arange(count), np.arange(count), base, [-1]])
         return Pools(*(np.concatenate([known[:-1], none, own, known[-1:]]) for known, none, own in pools)), reason
@@ -310,7 +324,7 @@ class _Costing:
         own = np.where(among(instance[rows], carried), 0, own)
         main = self.main.take(self.classes.code[rows])
         nothing = np.zeros(len(rows), np.int64)
-        further = nothing, nothing, own, nothing - 1, np.zeros(len(rows), np.bool_), main, nothing - 1
+        further = nothing, nothing, own, nothing - 1, np.zeros(len(rows), np.bool_), main, nothing - 1, nothing
         code[rows] = np.arange(len(reason) - 1, len(reason) - 1 + len(rows), dtype=np.int32)
         columns = [_before_last(getattr(pools, name), each) for name, each in zip(Pools._fields, further, strict=True)]
         return Pools(*columns), _before_last(reason, nothing - 1)

@@ -291,7 +291,7 @@ class Frame:
             op = self.records.calls[call] if call >= 0 else None
             amd = gpu >= 0 and self.gpus[gpu][0].amd
             cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 and not amd else None
-            matmul = None if op is None else formulas.matmul_class(op.name)
+            matmul = None if op is None else formulas.multiplies(op.name)
             found.append(verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc, amd=amd))
         return inverse, found
 
@@ -309,7 +309,8 @@ class Frame:
         """Roofline terms of each record by itself."""
         costs = self.costs
         parts = (costs.matmul_flops, costs.vector_flops, costs.bytes)
-        return terms(self.records["dur_ns"], parts, self.records["kind"] == ActivityKind.KERNEL, self._peaks)
+        streaming = np.array([kernel.kind == "memory" for kernel in costs.kernels] + [False], np.bool_)[costs.kernel]
+        return terms(self.records["dur_ns"], parts, self.records["kind"] == ActivityKind.KERNEL, self._peaks, streaming)
 
     @cached_property
     def of_instance(self) -> Terms:

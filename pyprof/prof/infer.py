@@ -19,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.columns.distinct import distinct_rows, distinct_values, extent
+from pyprof.columns.types import Ints
 from pyprof.hardware.kernels import classify
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.model.records import Records
 from pyprof.parse.attribution.derived import INFERRED, summed, with_value
 from pyprof.prof import formulas
+from pyprof.prof.served import infer_served
 
 """Keyword that marks a completed call; its value names what was filled in."""
 
@@ -35,7 +37,19 @@ _BATCH_NORM_BACKWARD = r"batch_norm_backward$"
 
 def infer(records: Records) -> Records:
     """Complete the calls of records. Returns the records themselves if nothing is missing, else a copy with more calls."""
-    return _from_forward(_from_links(_from_kernels(_look_ups(records))))
+    return _from_forward(_from_links(_from_kernels(_served(_look_ups(records)))))
+
+
+def _served(records: Records) -> Records:
+    """Complete the calls of inference engines."""
+    calls, instances, codes = list(records.calls), list[Ints](), list[Ints]()
+    for call, ran in infer_served(records):
+        instances.append(ran)
+        codes.append(np.full(len(ran), len(calls)))
+        calls.append(call)
+    if not instances:
+        return records
+    return _replaced_calls(records, calls, np.concatenate(instances), np.concatenate(codes).astype(np.int32))
 
 
 _LOOK_UP = r"embedding_codegen_lookup\w*_function$"

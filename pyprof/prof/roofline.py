@@ -68,27 +68,41 @@ class Roofline(NamedTuple):
     lost_ns: Ints
 
 
-def terms(dur_ns: Ints, parts: Sequence[Ints], kernels: npt.NDArray[np.bool_], peaks: Peaks) -> Terms:
+def terms(
+    dur_ns: Ints,
+    parts: Sequence[Ints],
+    kernels: npt.NDArray[np.bool_],
+    peaks: Peaks,
+    streaming: npt.NDArray[np.bool_] | None = None,
+) -> Terms:
     """Terms of each record by itself. parts: its matrix FLOPs, vector FLOPs and bytes, -1 unknown; kernels: mask of the records
-    that are kernels (and so have a shortest time)."""
+    that are kernels (and so have a shortest time); streaming: of those that are known to multiply no matrices, whose bytes
+    alone set the least time where their FLOPs are unknown."""
     matmul, vector, moved = (np.where(part >= 0, part, np.nan) for part in parts)
     with np.errstate(divide="ignore", invalid="ignore"):
-        least = _time(matmul, peaks.matmul), _time(vector, peaks.vector), _time(moved, peaks.dram)
+        products, others = _time(matmul, peaks.matmul), _time(vector, peaks.vector)
+        moving = _time(moved, peaks.dram)
+    if streaming is not None:
+        alone = streaming & np.isnan(matmul + vector)
+        products, others = np.where(alone, 0.0, products), np.where(alone, 0.0, others)
     floor, launch = (np.where(kernels, each, 0.0) for each in (peaks.least_ns, peaks.launch_ns))
-    return Terms(dur_ns.astype(np.float64), *least, matmul + vector, moved, floor, launch)
+    return Terms(dur_ns.astype(np.float64), products, others, moving, matmul + vector, moved, floor, launch)
 
 
 class Limits(NamedTuple):
     """Limits per instance, whatever time it took. percent_ns: 100 times its least time, NaN unknown; bound: index into BOUNDS
-    if it takes at least that long; faster: if it takes less."""
+    if it takes at least that long; faster: if it takes less; moved_ns: where the least time is unknown, 100 times that of its
+    bytes if they do not fit into the L2 cache, else NaN."""
 
     percent_ns: Floats
     bound: Codes
     faster: Codes
+    moved_ns: Floats
 
     def take(self, index: npt.NDArray[Any]) -> Limits:
         """Limits of some instances."""
-        return Limits(self.percent_ns.take(index), self.bound.take(index), self.faster.take(index))
+        percent_ns, bound, faster, moved_ns = self
+        return Limits(percent_ns.take(index), bound.take(index), faster.take(index), moved_ns.take(index))
 
 
 def limits(instance: Terms, l2_bytes: Floats) -> Limits:
@@ -99,14 +113,16 @@ def limits(instance: Terms, l2_bytes: Floats) -> Limits:
         limit = np.where(compute >= instance.memory_ns, COMPUTE, MEMORY)
         cached = (limit == MEMORY) & (instance.bytes <= l2_bytes)
         short = np.where(least < instance.kernels_ns, LATENCY, limit)
-    return Limits(100 * least, short.astype(np.int8), np.where(cached, L2, limit + OVER).astype(np.int8))
+        moved = np.where(np.isnan(least) & (instance.bytes > l2_bytes), instance.memory_ns, np.nan)
+    return Limits(100 * least, short.astype(np.int8), np.where(cached, L2, limit + OVER).astype(np.int8), 100 * moved)
 
 
 def roofline(dur_ns: Ints, time_ns: Floats, launch_ns: Floats | None, limit: Limits) -> Roofline:
     """Roofline of every record. dur_ns: its time; of its instance: time_ns; launch_ns, duration of the launch calls (None: the
     device waited for none); limit."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        peak = np.where(time_ns > 0, limit.percent_ns / time_ns, np.nan)
+        percent = np.where(limit.moved_ns > 100 * time_ns, limit.moved_ns, limit.percent_ns)  # faster than DRAM, whatever else
+        peak = np.where(time_ns > 0, percent / time_ns, np.nan)
         slow = limit.bound if launch_ns is None else np.where(launch_ns > time_ns, np.int8(LAUNCH), limit.bound)
         bound = np.where(peak > 100, limit.faster, slow)
     known = ~np.isnan(peak)

@@ -30,6 +30,7 @@ CASES = {
         "mixed", 5, 6147, 3, 23019520 - (20971520 - 6144) // 2 + 6144),
     "execute_0_context_0(sq0sk0sqsq0sqsk0)_generation_0(sq0sk0sqsq0sqsk0)": ("idle", 0, 0, 0, 0),
     "execute_context_2(6144)_generation_3(3)": ("mixed", 5, 6147, 3, None),
+    "execute_context_1(888_788544)_generation_0(0)": ("prefill", 1, 888, 0, None),  # and the sum of squares
     "execute_context_0(0)_generation_64(64)": ("decode", 64, 64, 64, None),
     "execute_context_0(0)_generation_64(128)": ("decode", 64, 128, None, None),  # two tokens a request: one was drafted
     "execute_new_3_cached_0": ("prefill", 3, None, 0, None),

@@ -25,12 +25,13 @@ def column(frame: Frame, key: str) -> list[str]:
     return next(c for c in COLUMNS if c.key == key).texts(frame)
 
 
-def _one(matmul: int, vector: int, moved: int, ns: int, l2: float = 0, launch: float = np.nan) -> tuple[str, float, float, int]:
+def _one(matmul: int, vector: int, moved: int, ns: int, l2: float = 0, launch: float = np.nan,
+         streaming: bool = False) -> tuple[str, float, float, int]:  # fmt: skip
     """One kernel on a device of 10 TFLOP/s in products, 1 TFLOP/s in the rest and 100 GB/s."""
     rates = [np.array([rate], np.float64) for rate in (10e12, 1e12, 100e9, l2, 1500, launch)]
     parts = [np.array([part]) for part in (matmul, vector, moved)]
     peaks = Peaks(*rates)
-    own = terms(np.array([ns]), parts, np.array([True]), peaks)
+    own = terms(np.array([ns]), parts, np.array([True]), peaks, np.array([streaming]))
     found = roofline(np.array([ns]), own.time_ns, own.launch_ns, limits(own, peaks.l2_bytes))
     code = int(found.bound[0])
     return (BOUNDS[code] if code >= 0 else "na", float(found.peak[0]), float(ceiling(own)[0]), int(found.lost_ns[0]))
@@ -54,6 +55,13 @@ def test_the_largest_of_three_times_is_the_limit(
     bound, peak, ceiling, lost = _one(*work)
     assert (bound, lost) == (expected[0], expected[3])
     assert [peak, ceiling] == pytest.approx([expected[1], expected[2]])
+
+
+def test_bytes_alone_set_the_least_time_of_a_kernel_without_products() -> None:
+    assert _one(-1, -1, 10**7, 400_000, streaming=True)[:2] == ("memory", 25.0)
+    assert np.isnan(_one(-1, -1, 10**7, 400_000)[1])
+    assert _one(-1, -1, 10**7, 50_000, l2=9e6)[:2] == ("memory!", 200.0)  # faster than DRAM allows, whatever it computes
+    assert np.isnan(_one(-1, -1, 10**7, 50_000, l2=2e7)[1])
 
 
 def test_what_fits_into_the_cache_may_be_faster_than_memory() -> None:

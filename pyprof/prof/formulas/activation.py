@@ -119,6 +119,14 @@ def glu_backward_jvp(grad_glu: TensorSpec, x: TensorSpec, dgrad_glu: TensorSpec,
     return vector(20 * grad_glu.numel, grad_glu, x, dgrad_glu, dx, gradient(x))
 
 
+@op("prelu", places="tTFa")
+def prelu(input: TensorSpec, weight: TensorSpec) -> Op:
+    """One slope, or one a channel, which is the second dimension."""
+    yield vector(2 * input.numel, input, weight, gradient(input))
+    yield from grad("weight", weight, (2 + (weight.numel != input.numel)) * input.numel, gradient(input), input)
+    yield from grad("input", input, 2 * input.numel, gradient(input), input, weight)
+
+
 @op("_prelu_kernel", places="ta")
 def prelu_kernel(input: TensorSpec, weight: TensorSpec) -> Cost:
     return elementwise(2, input, weight, dtype=input.dtype)

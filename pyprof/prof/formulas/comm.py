@@ -87,6 +87,23 @@ def all_reduce_into(input: TensorSpec) -> Cost:
     return vector(input.numel, input, input)
 
 
+@op(*_names(symm_mem="one_shot_all_reduce_copy one_shot_all_reduce_copy_out"), order="buffer input ...")
+def all_reduce_copy(input: TensorSpec) -> Cost:
+    """Copied into the buffer that all ranks see, and combined from there: both and the result."""
+    return vector(input.numel, input, input, input)
+
+
+@op(*_names(symm_mem="all_to_all_vdev all_to_all_vdev_2d all_to_all_vdev_2d_offset"), order="input out in_splits ...")
+def all_to_all_by_splits(input: TensorSpec, out: TensorSpec, in_splits: TensorSpec) -> Cost:
+    """How much is sent lies in a tensor of the device."""
+    return Cost(0, 0, None, at_least=nbytes(in_splits))
+
+
+@op(*_names(symm_mem="nvshmem_all_to_all"), order="input out ...")
+def all_to_all_into(input: TensorSpec, out: TensorSpec) -> Cost:
+    return copy_cost(input, out)
+
+
 @op("aiter::fused_allreduce_rmsnorm", order="context input residual_in residual_out out weight ...")
 def all_reduce_norm(
     input: TensorSpec, residual_in: TensorSpec, residual_out: TensorSpec, out: TensorSpec, weight: TensorSpec

@@ -9,6 +9,7 @@ requests are read. A causal mask and a window begin at the bottom right. Signatu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyprof.model import scheduler_steps as engine_steps
@@ -51,7 +52,7 @@ def ragged(query: TensorSpec, d_v: int, cached: list[TensorSpec], sums: tuple[in
     """Forward of requests of different lengths: sums, their pairs of queries and keys, and their keys.
 
     cached: what a cache holds of one key or value, in its type. Queries and these are read, the output is written, no sums of
-    logarithms. note: what was assumed, for `params`.
+    logarithms. note: what was assumed, for `params`; then there may be fewer pairs and keys than these.
     """
     pairs, keys = sums
     tokens, heads, d_qk = product(query.shape[:-2]), query.shape[-2], query.shape[-1]
@@ -60,7 +61,8 @@ def ragged(query: TensorSpec, d_v: int, cached: list[TensorSpec], sums: tuple[in
     text = [f"T={tokens}", f"H={heads}", f"D={d_qk}", *([f"Dv={d_v}"] if d_v != d_qk else []), f"pairs={pairs}", f"keys={keys}"]
     text += [part for part in (found.tag if found else "", note) if part]
     moved = nbytes(query, read, spec((tokens, heads, d_v), query.dtype))
-    return Cost(2 * heads * pairs * (d_qk + d_v), 0, moved, None, heads, ",".join(text), query.dtype)
+    cost = Cost(2 * heads * pairs * (d_qk + d_v), 0, moved, None, heads, ",".join(text), query.dtype)
+    return replace(cost, inferred=True, bound="upper") if note else cost
 
 
 # ---------------------------------------------------------------------------------------------- packages
@@ -123,6 +125,7 @@ _FLASH_3 = (
     "k_new v_new q_v out cu_q cu_k cu_k_new seqused_q seqused_k max_q max_k page_table batch_idx leftpad_k cos sin "
     "seqlens_rotary q_descale k_descale v_descale softmax_scale is_causal window_left window_right ..."
 )
+_FLASH_3_LENGTHS = "cu_q cu_k seqused_q seqused_k max_q max_k"
 _BACKWARD = "dout q k v out softmax_lse"
 
 FORWARD = {
@@ -146,6 +149,8 @@ FORWARD = {
 BACKWARD = {
     "flash_attn::_flash_attn_backward": f"dq dk dv {_PLAIN}",
     "flash_attn::_flash_attn_varlen_backward": f"dq dk dv {_OFFSETS} {_PLAIN}",
+    "flash_attn_3::bwd": f"dq dk dv {_FLASH_3_LENGTHS} softmax_scale is_causal window_left window_right ...",
+    "flash_attn_3::_flash_attn_backward": f"{_FLASH_3_LENGTHS} dq dk dv softmax_scale is_causal window_left window_right ...",
     "aiter::_flash_attn_backward": f"dq dk dv dbias {_PLAIN}",
     "aiter::mha_bwd": _PLAIN, "aiter::fmha_v3_bwd": _PLAIN, "aiter::wrapper_fmha_v3_bwd": _PLAIN,
     **dict.fromkeys(
@@ -219,6 +224,32 @@ def xformers_cutlass(
     return rows_first((query, key, value), (cu_seqlens_q, cu_seqlens_k), longest, mask).forward(opt(bias))
 
 
+# SageAttention's: queries and keys in int8, values in fp16 or fp8, transposed and padded; by device and accumulator.
+_SAGE = {
+    "sageattention": "f16_accum_f16_attn f16_accum_f32_attn f16_accum_f16_attn_inst_buf f16_accum_f16_fuse_v_mean_attn",
+    "sageattention_sm89": "f8_accum_f32_fuse_v_scale_attn f8_accum_f32_fuse_v_scale_attn_inst_buf "
+    "f8_accum_f16_fuse_v_scale_attn_inst_buf f8_accum_f32_fuse_v_scale_fuse_v_mean_attn",
+    "sageattention_sm90": "f8_accum_f32_attn_inst_buf f8_accum_f32_fuse_v_scale_attn_inst_buf",
+}
+
+
+@op(*(f"{space}::qk_int8_sv_{name}" for space, listed in _SAGE.items() for name in listed.split()), order="", kind="matmul")
+def sage(*args: object) -> Cost:
+    """(queries, keys, values, output, scales ..., layout, is_causal, ...); layout 0: (B, S, H, D), 1: (B, H, S, D)."""
+    q, k, _, out = (opt(arg) for arg in (*args[:4], *(None,) * 4)[:4])
+    numbers = [arg for arg in args[4:] if isinstance(arg, int)]
+    if q is None or k is None or out is None or len(numbers) < 2:
+        raise Missing("layout and mask not recorded")
+    at = (2, 1)[numbers[0] == 0]  # where the sequence is
+    queries, keys, heads = q.shape[at], k.shape[at], product(q.shape[:3]) // max(q.shape[at], 1)
+    pairs = mask_pairs(queries, keys, "top_left" if numbers[1] else "full")
+    text = (
+        f"BH={heads},Sq={queries},Sk={keys},D={q.shape[-1]}" + (f",pairs={pairs}" if pairs != queries * keys else "") + ",int8"
+    )
+    moved = nbytes(*(arg for arg in args if isinstance(arg, TensorSpec)))
+    return Cost(2 * heads * pairs * (q.shape[-1] + out.shape[-1]), 0, moved, None, heads, text, q.dtype)
+
+
 def _split(packed: TensorSpec) -> list[TensorSpec]:
     """Split a packed tensor (B, S, parts, H, D) into its parts."""
     return [spec((*packed.shape[:-3], *packed.shape[-2:]), packed.dtype)] * packed.shape[-3]
@@ -249,14 +280,35 @@ def _dense(q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: object) -> Op
 
 @op("vllm::unified_attention_with_output", order="query key value output ...", kind="matmul", composed=True)
 @op("vllm::unified_attention", order="query key value ...", kind="matmul", composed=True)
-def unified_attention(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, engine_step: object = None) -> Cost:
+def unified_attention(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, windowed: object = None, window: object = None, *,
+    engine_step: object = None,
+) -> Cost:  # fmt: skip
     """All requests of a step; keys and values in the cache are assumed to have the dtype of the ones passed.
 
-    Whether the layer has a window is not recorded: full attention is assumed.
+    Whether the layer has a window is not recorded: full attention is an upper bound, unless a kernel's name or the model says
+    that there is none (`windowed`, `window`).
     """
     q, k, v = (_by_heads(t, query) for t in (query, key, value))
     sums = step_pairs(engine_step, q.shape[0], padded=True)
-    return ragged(q, v.shape[-1], [spec(t.shape[-2:], t.dtype) for t in (k, v)], sums, "full-attention-assumed")
+    exact = windowed is False
+    note = "" if exact else "window-not-recorded" if windowed else "full-attention-assumed"
+    if isinstance(window, int) and windowed:
+        sums, exact = _in_window(sums, engine_step, q.shape[0], window)
+        note = f"window={window}" + ("" if exact else ",at-most")
+    cost = ragged(q, v.shape[-1], [spec(t.shape[-2:], t.dtype) for t in (k, v)], sums, note)
+    return replace(cost, bound="") if exact else cost
+
+
+def _in_window(sums: tuple[int, int], text: object, tokens: int, window: int) -> tuple[tuple[int, int], bool]:
+    """Pairs and keys of a step in a window; whether exactly, as of one request, or at most these."""
+    step = engine_steps.read(text) if isinstance(text, str) else None
+    total = None if step is None else step.total
+    pairs, keys = sums
+    if total is not None and total.requests == 1 and total.sq:
+        return (mask_pairs(total.sq, keys, "bottom_right", window - 1, 0), min(keys, total.sq + window - 1)), True
+    requests = tokens if total is None or total.requests is None else total.requests
+    return (min(pairs, tokens * window), min(keys, tokens + requests * (window - 1))), False
 
 
 def _by_heads(t: TensorSpec, query: TensorSpec) -> TensorSpec:

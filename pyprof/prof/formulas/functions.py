@@ -10,11 +10,12 @@ release has copies of a weight among its arguments, sizes tell what is what. Sig
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pyprof.model.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.attention import Heads
-from pyprof.prof.formulas.gemm import linear
+from pyprof.prof.formulas.gemm import linear, product_cost
 from pyprof.prof.formulas.loss import cross_entropy
 from pyprof.prof.formulas.norm import group_norm, layer_norm, rms_norm
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, forward, op
@@ -217,6 +218,36 @@ def _pieces(*made: Op) -> Iterator[Piece]:
 @op(*_names("DenseNoBiasFunc", "LinearFunctionForZeroStage3"), order="input weight bias ...", kind="matmul", composed=True)
 def dense(input: TensorSpec, weight: TensorSpec, bias: object = None) -> Op:
     return _without_bias(input, weight, opt(bias))
+
+
+@op(*_names("_GroupedLinear"), order="", kind="matmul")
+def te_grouped_linear(*args: object) -> Op:
+    """(input, ..., a weight (N, K) and perhaps a bias an expert): each row is multiplied with one expert's weight."""
+    input = opt(args[0]) if args else None
+    weights = [arg for arg in _tensors(args[1:], len(args)) if input is not None and arg.shape[-1] == input.shape[-1]]
+    if input is None or not weights or len({weight.shape for weight in weights}) != 1 or len(weights[0].shape) != 2:
+        raise Missing("input and weights not recorded")
+    (columns, depth), rows = weights[0].shape, product(input.shape[:-1])
+    biases = [arg for arg in args[1:] if isinstance(arg, TensorSpec) and arg.shape == (columns,)]
+    made = spec((*input.shape[:-1], columns), input.dtype)
+    yield product_cost(rows, columns, depth, input, weights, biases, made, dtype=input.dtype)
+    yield Piece("dgrad", product_cost(rows, depth, columns, made, weights, gradient(input), dtype=input.dtype))
+    yield Piece("wgrad", product_cost(columns, depth, rows, made, input, [*map(gradient, weights)], dtype=input.dtype))
+
+
+@op(*_names("FusedAttnFunc"), kind="matmul",
+    order="training max_q max_k cu_q cu_k cu_q_padded cu_k_padded page_table_k page_table_v q k v ...")  # fmt: skip
+def te_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, max_k: object = None) -> Op:
+    """Layout and mask are texts, which are not recorded: at most all pairs with the longest sequence."""
+    longest = max_k if isinstance(max_k, int) else max(k.shape[:2]) if len(k.shape) == 4 else None
+    if longest is None:
+        raise Missing("the longest sequence is not recorded")
+    rows = product(q.shape[:-1])
+    heads = Heads(q, k, v, longest, (rows, 1, longest))
+    text = f"rows={rows},Sk={longest},D={q.shape[-1]},at-most"
+    yield replace(heads.forward(), params=text, batch=1, bound="upper")
+    for piece in heads.piece():
+        yield piece._replace(cost=replace(piece.cost, params=text, batch=1, bound="upper"))
 
 
 @op(*_names("EvoformerFusedAttention"), order="q k v bias_1 bias_2 ...", kind="matmul")

@@ -115,12 +115,12 @@ def cross_entropy(
     reduce: object = None,
 ) -> Op:  # fmt: skip
     # log_softmax of each element, then the target's element of each row; with classes as probabilities, or smoothed, a product
-    # with each element and its sum. The log-probabilities are kept for the backward: they are written once and read once.
+    # with each element and its sum. The log-probabilities stay within the op, though autograd keeps them.
     spread = target.shape == input.shape or (isinstance(label_smoothing, float) and label_smoothing > 0)
     rows = input.numel // max(input.shape[1 if len(input.shape) > 1 else 0], 1)
     operations = SOFTMAX_OPERATIONS * input.numel + (2 * input.numel if spread else 2 * rows)
     made = spec((rows,) if _is_each(reduction, reduce) else (), input.dtype)
-    yield vector(operations, input, target, opt(weight), gradient(input), made)
+    yield vector(operations, input, target, opt(weight), made)
     # nll_loss_backward writes the gradient of the log-probabilities, _log_softmax_backward_data makes the input's of it.
     yield from grad("nll_loss", input, target.numel, target, opt(weight))
     same = gradient(input)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector
+from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
@@ -167,6 +167,33 @@ def grouped_fp4(out: TensorSpec, a: TensorSpec, b: TensorSpec, scale_a: TensorSp
     return _cost(a.shape[0], [_matrices(b, depth)], "float4_e2m1fn_x2", a, scale_a, out, scales=(scale_b,))
 
 
+def _of_fbgemm(*names: str) -> list[str]:
+    """Meta's ops, in both of their namespaces."""
+    return [f"{space}::{name}" for space in ("fbgemm", "mslk") for name in names]
+
+
+@op(*_of_fbgemm("bf16bf16bf16_grouped_stacked"), order="a b m_sizes ...", kind="matmul")
+@op(*_of_fbgemm("f8f8bf16_rowwise_grouped_stacked", "f8f8bf16_groupwise_grouped", "mx8mx8bf16_grouped_mm"),
+    order="a b scale_a scale_b ...", kind="matmul")  # fmt: skip
+@op(*_of_fbgemm("bf16i4bf16_shuffled_grouped"), order="a b scale_b zero_b m_sizes", kind="matmul")
+@op(*_of_fbgemm("f8i4bf16_shuffled_grouped"), order="a b scale_a scale_b zero_b m_sizes", kind="matmul")
+def stacked(a: TensorSpec, b: TensorSpec, scale_a: object = None, scale_b: object = None, zero_b: object = None) -> Cost:
+    """Rows of all groups one after the other, weights (G, N, K), perhaps of 4 bits; the result is bf16."""
+    matrices = _matrices(b, a.shape[-1])
+    made = spec((a.shape[0], matrices.columns), "bfloat16")
+    return _cost(a.shape[0], [matrices], a.dtype, a, opt(scale_a), made, scales=(opt(scale_b), opt(zero_b)))
+
+
+@op(*_of_fbgemm("bf16bf16bf16_grouped", "bf16bf16bf16_grouped_cat"), order="a[] b[]", kind="matmul")
+@op(*_of_fbgemm("f8f8bf16_rowwise_grouped", "f8f8bf16_rowwise_grouped_cat"), order="a[] b[] scale_a[] scale_b[]", kind="matmul")
+def listed(a: list[TensorSpec], b: list[TensorSpec], scale_a: object = None, scale_b: object = None) -> Cost:
+    """A product a pair of (M, K) and (N, K); the results are bf16."""
+    sizes = [(product(x.shape[:-1]), w.shape[-2], x.shape[-1]) for x, w in zip(a, b, strict=True)]
+    made = [spec((m, n), "bfloat16") for m, n, _ in sizes]
+    flops = sum(2 * m * n * k for m, n, k in sizes)
+    return Cost(flops, 0, nbytes(a, b, scale_a, scale_b, made), operands=a[0].dtype if a else None)
+
+
 @op("_moe_C::moe_wna16_gemm", order="a out b scales zeros topk_weights sorted_ids expert_ids padded top_k ...", kind="matmul")
 def grouped_packed(
     a: TensorSpec, out: TensorSpec, b: TensorSpec, scales: TensorSpec, top_k: object, zeros: object = None
@@ -243,13 +270,29 @@ def _expert_weights(inside: list[list[object]], experts: int, size: int) -> tupl
 
 
 @op("vllm::moe_forward", "vllm::moe_forward_shared", order="hidden router_logits ...", kind="matmul", composed=True)
-def moe_forward(hidden: TensorSpec, router_logits: TensorSpec, *, inside: object = None) -> Cost:
-    """A whole layer of experts: E from the scores of the router, k and the weights from the ops inside."""
+def moe_forward(
+    hidden: TensorSpec, router_logits: TensorSpec, top_k: object = None, sizes: object = None, padded: object = True,
+    gated: object = True, *, inside: object = None,
+) -> Cost:  # fmt: skip
+    """A whole layer of experts: E from the scores of the router, k and the weights from the ops inside, else from tiles and the
+    model (`top_k`, `sizes` of hidden states and between the products; padded: at most these)."""
+    if isinstance(top_k, int) and isinstance(sizes, tuple):
+        return _of_sizes(hidden, router_logits, top_k, sizes, padded=padded is True, halves=2 if gated else 1)
     if not isinstance(inside, list):
         raise Missing("neither the weights of the experts nor how many of them a token takes are recorded")
     rows = hidden.shape[0] * _top_k(inside)
     w1, w2 = _expert_weights(inside, router_logits.shape[-1], hidden.shape[-1])
     return _both(hidden, w1, w2, rows, router_logits)
+
+
+def _of_sizes(hidden: TensorSpec, scores: TensorSpec, top_k: int, sizes: tuple[int, int], *, padded: bool, halves: int) -> Cost:
+    """Products of hidden x halves·inner and inner x hidden; of the bytes only the activations are known."""
+    size, inner = sizes
+    rows = hidden.shape[0] * top_k
+    text = f"rows={rows},E={scores.shape[-1]},K1={size},N1={halves * inner},K2={inner},N2={size},inferred"
+    least = nbytes(hidden, spec(hidden.shape, hidden.dtype), scores)
+    flops = 2 * rows * size * inner * (halves + 1)
+    return Cost(flops, 0, None, params=text, inferred=True, at_least=least, bound="upper" if padded else "")
 
 
 @op("autograd::TopK", order="scores k ...")

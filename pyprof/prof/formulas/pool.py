@@ -1,7 +1,7 @@
 """Pooling and windows laid out as columns: ops that make each output element of a window of the input.
 
 One operation for each element of each window, those in the padding included. Bytes: input and output once, and 8 an index where
-indices are made.
+indices are returned; the ones that autograd keeps are read by the backward only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WITHOUT_POSITIONS = {1: ("quantized",), 2: ("mkldnn", "quantized"), 3: ("mkldnn
 _FINDS_AGAIN = {2: ("aten::mkldnn_max_pool2d_backward", "aten::max_pool2d_backward"), 3: ("aten::mkldnn_max_pool3d_backward",)}
 
 
-def _declare_max_pool(rank: int, keeps_positions: bool, *names: str) -> None:
+def _declare_max_pool(rank: int, *names: str, keeps_positions: bool = True, returns_positions: bool = False) -> None:
     @op(*names, places="ta", backward=keeps_positions)
     def max_pool(
         input: TensorSpec, kernel_size: object, stride: object = None, padding: object = 0, dilation: object = 1,
@@ -56,14 +56,16 @@ def _declare_max_pool(rank: int, keeps_positions: bool, *names: str) -> None:
     ) -> Op:  # fmt: skip
         output = opt(out) or _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode)
         positions = _positions(output) if keeps_positions else None
-        yield _pool(input, rank, kernel_size, output, positions)
+        returned = returns_positions or return_indices is True
+        yield _pool(input, rank, kernel_size, output, positions if returned else None)
         yield from grad("input", input, output.numel, output, positions)
 
 
 def _declare_pools(rank: int) -> None:
-    functional = (f"torch.nn.functional.max_pool{rank}d", f"torch.nn.functional.max_pool{rank}d_with_indices")
-    _declare_max_pool(rank, True, f"max_pool{rank}d", f"aten::max_pool{rank}d_with_indices", *functional)
-    _declare_max_pool(rank, False, *(f"{library}_max_pool{rank}d" for library in _WITHOUT_POSITIONS[rank]))
+    functional = f"torch.nn.functional.max_pool{rank}d"
+    _declare_max_pool(rank, f"max_pool{rank}d", functional)
+    _declare_max_pool(rank, f"aten::max_pool{rank}d_with_indices", f"{functional}_with_indices", returns_positions=True)
+    _declare_max_pool(rank, *(f"{library}_max_pool{rank}d" for library in _WITHOUT_POSITIONS[rank]), keeps_positions=False)
 
     @op(*_FINDS_AGAIN.get(rank, ()))
     def max_pool_again(grad_output: TensorSpec, input: TensorSpec, kernel_size: object) -> Cost:
@@ -134,12 +136,19 @@ def _declare_adaptive(rank: int) -> None:
         yield vector(adaptive_windows(input, small), input, small)
         yield from grad("input", input, adaptive_windows(input, small), small)
 
-    @op(f"adaptive_max_pool{rank}d", f"torch.nn.functional.adaptive_max_pool{rank}d_with_indices",
-        *(["torch.adaptive_max_pool1d"] if rank == 1 else []), places="Fa", order=_ADAPTIVE_ORDER)  # fmt: skip
-    def adaptive_max_pool(input: TensorSpec, output_size: object, out: object = None, **options: object) -> Op:
+    def largest(input: TensorSpec, output_size: object, out: object = None, **options: object) -> Op:
         small = resized(input, output_size, out)
-        yield vector(adaptive_windows(input, small), input, small, _positions(small))
+        returned = _positions(small) if options.get("return_indices") is True else None
+        yield vector(adaptive_windows(input, small), input, small, returned)
         yield from grad("input", input, small.numel, small, _positions(small))
+
+    def largest_and_where(input: TensorSpec, output_size: object, out: object = None, **options: object) -> Op:
+        yield from largest(input, output_size, out, return_indices=True)
+
+    functional = f"torch.nn.functional.adaptive_max_pool{rank}d"
+    op(functional, order=_ADAPTIVE_ORDER)(largest)
+    more = ["torch.adaptive_max_pool1d"] if rank == 1 else []
+    op(f"aten::adaptive_max_pool{rank}d", f"{functional}_with_indices", *more, order=_ADAPTIVE_ORDER)(largest_and_where)
 
 
 for _rank in (1, 2, 3):
@@ -153,19 +162,26 @@ def adaptive_avg_pool_backward(grad_output: TensorSpec, input: TensorSpec) -> Co
     return vector(adaptive_windows(input, grad_output), grad_output, gradient(input))
 
 
-@op("fractional_max_pool2d", "fractional_max_pool3d", places="a", order="input kernel_size output_size random_samples ...")
 @op("fractional_max_pool2d", "fractional_max_pool3d", places="F", _random_samples="random_samples",
     order="input kernel_size output_size output_ratio return_indices _random_samples")  # fmt: skip
 def fractional_max_pool(
-    input: TensorSpec, kernel_size: object, output_size: object = None, random_samples: object = None
-) -> Op:
+    input: TensorSpec, kernel_size: object, output_size: object = None, random_samples: object = None,
+    return_indices: object = False,
+) -> Op:  # fmt: skip
     rank = 3 if len(input.shape) > 4 else 2
     if output_size is None:
         raise Missing("output_size not recorded")
     small = spec(targets(output_size, input, rank), input.dtype)
     operations = _window(kernel_size, rank) * small.numel
-    yield vector(operations, input, opt(random_samples), small, _positions(small))
+    yield vector(operations, input, opt(random_samples), small, _positions(small) if return_indices is True else None)
     yield from grad("input", input, small.numel, small, _positions(small))
+
+
+@op("fractional_max_pool2d", "fractional_max_pool3d", places="a", order="input kernel_size output_size random_samples ...")
+def fractional_max_pool_and_where(
+    input: TensorSpec, kernel_size: object, output_size: object = None, random_samples: object = None
+) -> Op:
+    return fractional_max_pool(input, kernel_size, output_size, random_samples, True)
 
 
 @op("max_unpool2d", "max_unpool3d", places="Fa")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import UNKNOWN, OpCall, TensorSpec
@@ -27,7 +27,9 @@ class Cost:
     bytes: each input read once at its stored size and each output written once; mnk: rows, columns and depth of the matrix
     product (of one group or batch entry), batch: how many of those; params: text of the `params` column where the formula
     has a better one than the shapes; operands: type of what is multiplied, by torch's name, where the formula knows it;
-    inferred: bytes follow from sizes by a rule that need not hold, as which experts' weights are read.
+    inferred: bytes follow from sizes by a rule that need not hold, as which experts' weights are read; at_least: a lower bound
+    of the bytes where they are unknown; bound: `lower` or `upper` where the FLOPs are only a bound, as of attention whose
+    window is not recorded.
     """
 
     matmul_flops: int | None = None
@@ -38,6 +40,8 @@ class Cost:
     params: str | None = None
     operands: str | None = None
     inferred: bool = False
+    at_least: int | None = None
+    bound: Literal["", "lower", "upper"] = ""
 
     @property
     def flops(self) -> int | None:
@@ -207,6 +211,14 @@ def matmul_class(name: str) -> bool:
     return declared is not None and declared.kind == "matmul"
 
 
+def multiplies(name: str) -> bool | None:
+    """Whether the op multiplies matrices; None where no formula of its own says so, or it only calls others."""
+    declared = _find(name) if name in _FORWARD or _WRAPPED.fullmatch(name) else None  # none of a whole namespace
+    if declared is None or (declared.composed and declared.kind != "matmul"):
+        return None
+    return declared.kind == "matmul"
+
+
 def asks(name: str) -> frozenset[str]:
     """The keyword-only parameters of an op's formula: facts that it needs beside the op's arguments."""
     declared = _find(name)
@@ -314,7 +326,7 @@ _TORCH = frozenset({"aten", "prim", "autograd", "c10d", "nccl", "inductor", "qua
 
 def _gap(call: OpCall, cost: Cost) -> str:
     """Why a part of a cost is unknown; empty where all is known."""
-    if cost.bytes is None:
+    if cost.bytes is None and cost.at_least is None:
         sized = all(t.itemsize is not None for t in call.tensors)
         return f"{call.op}: size of the result not recorded" if sized else f"{call.op}: dtype not recorded"
     return f"{call.op}: FLOPs not known" if cost.flops is None else ""

@@ -225,7 +225,8 @@ def test_a_step_of_other_tokens_or_without_sums_says_nothing() -> None:
     for text, reason in (
         (_text([(5, 5)], []), "of another number of tokens"),
         ("step[EXTEND bs=2 toks=4]", "no sums over requests"),
-        ("execute_context_1(888_788544)_generation_0(0)", "no sums over requests"),
+        ("execute_context_1(888_788544)_generation_0(0)", "of another number of tokens"),
+        ("execute_context_1(4_16)_generation_0(0)", "no sums over requests"),
         ("MyModel::step", "nor in the annotation"),
     ):
         found = evaluate(call("vllm::unified_attention_with_output", *_unified(4))._replace(kwargs=(("engine_step", text),)))

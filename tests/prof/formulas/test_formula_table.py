@@ -104,7 +104,7 @@ TABLE: list[tuple[str, tuple[Any, ...], int | None, int | None]] = [
     (F + "batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3), True), 8 * 24, (24 + 24 + 4 * 3 + 2 * 3 + 2 * 3) * 4),
     (F + "batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3), False), 4 * 24, (24 + 24 + 4 * 3) * 4),
     (F + "mse_loss", (t(4, 5), t(4, 5)), 60, 164),
-    (F + "cross_entropy", (t(4, 5), t(4, dtype="int64")), 100 + 8, 80 + 32 + 80 + 4),
+    (F + "cross_entropy", (t(4, 5), t(4, dtype="int64")), 100 + 8, 80 + 32 + 4),
     # reductions and sorting
     ("torch.sum", (t(4, 5),), 20, 84),
     ("torch.sum", (t(4, 5, dtype="bool"), 1), 20, 20 + 32),
@@ -113,7 +113,10 @@ TABLE: list[tuple[str, tuple[Any, ...], int | None, int | None]] = [
     ("torch.topk", (t(2, 8), 3), 16, 64 + 24 + 48),
     ("torch.cumsum", (t(2, 8), 1), 16, 128),
     # pooling
-    (F + "max_pool2d", (t(1, 2, 8, 8), 2), 4 * 32, 512 + 128 + 256),
+    (F + "max_pool2d", (t(1, 2, 8, 8), 2), 4 * 32, 512 + 128),
+    ("aten::max_pool2d_with_indices", (t(1, 2, 8, 8), [2, 2]), 4 * 32, 512 + 128 + 256),
+    (F + "prelu", (t(2, 3, 4, 4), t(3)), 2 * 96, 2 * 384 + 12),
+    (F + "bilinear", (t(6, 5), t(6, 4), t(3, 5, 4), t(3)), 2 * 6 * 3 * 5 * 4 + 2 * 6 * 3 * 4, 4 * (30 + 24 + 60 + 3 + 18)),
     (F + "avg_pool2d", (t(1, 2, 8, 8), 3, 2, 1), 9 * 32, 512 + 128),
     (F + "adaptive_avg_pool2d", (t(1, 2, 8, 8), 1), 128, 512 + 8),
     (F + "interpolate", (t(1, 2, 4, 4), None, 2, "bilinear"), 8 * 128, 128 + 512),

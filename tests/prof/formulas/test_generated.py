@@ -21,11 +21,56 @@ def test_a_triton_kernel(facts: dict[str, object], products: int | None) -> None
     assert cost.vector_flops == (None if products is None else 0)
 
 
-@pytest.mark.parametrize(("rows", "moved"), [(640, 4 * (10 + 640 * 8 + 10 * 8)), (641, None)])
-def test_a_table_of_which_indices_choose_rows_is_not_counted_whole(rows: int, moved: int | None) -> None:
-    buffers = TensorSpec((10,), "int32"), TensorSpec((rows, 8), "float32"), TensorSpec((10, 8), "float32")
-    call = OpCall("inductor", "triton_poi_fused_embedding_0", (*buffers, 80), dispatcher=True)
-    assert formulas.evaluate(call).cost.bytes == moved
+IDS, TABLE, ROWS = TensorSpec((10,), "int64"), TensorSpec((500, 8), "bfloat16"), TensorSpec((10, 8), "float32")
+PART = TensorSpec((10, 8), "bfloat16")
+GATHERED = 80 + 80 * 2 + 80 * 4  # indices, as many elements as are written, and those
+
+
+# name, arguments -> bytes, their lower bound where they are unknown
+@pytest.mark.parametrize(("name", "args", "moved", "at_least"), [
+    ("poi_fused__to_copy_embedding", (IDS, TABLE, ROWS, 80), GATHERED, None),
+    ("poi_fused_slice", (TABLE, PART, 80), 2 * 80 * 2, None),
+    ("poi_fused_slice", (TABLE, PART, 10, 8), 2 * 80 * 2, None),  # by rows and columns
+    ("poi_fused_index_put", (IDS, PART, TABLE, 80), None, 80 + 2 * 80 * 2),
+    ("poi_fused_cat_slice", (TABLE, TensorSpec((2, 8), "bfloat16"), PART, 80), None, 2 * 80 * 2),
+    ("poi_fused_stack_select", (TABLE, TABLE, PART, 80), None, 2 * 80 * 2),
+    ("poi_fused_clone", (PART, PART, 80), 2 * 80 * 2, None),
+    ("red_fused_embedding_mean_mul", (IDS, TABLE, ROWS, 10, 8), None, GATHERED),
+    ("poi_fused_mul_slice", (TABLE, PART, 80), None, 2 * 80 * 2),
+    ("poi_fused_cat_mul_slice", (TABLE, PART, 80), None, 80 * 2),
+    ("red_fused_mean", (TABLE, IDS, 10, 400), 4000 * 2 + 80, None),
+    ("poi_fused_avg_pool2d", (TABLE, PART, 80), 4000 * 2 + 80 * 2, None),  # reads all of it
+    ("poi_fused", (IDS, TensorSpec((641, 8), "bfloat16"), PART), None, 80 + 8 * 2 + 80 * 2),
+    ("poi_fused", (IDS, TensorSpec((640, 8), "bfloat16"), PART), 80 + 640 * 8 * 2 + 80 * 2, None),
+])  # fmt: skip
+def test_parts_of_buffers_that_a_kernel_reads(
+    name: str, args: tuple[object, ...], moved: int | None, at_least: int | None
+) -> None:
+    cost = formulas.evaluate(OpCall("inductor", f"triton_{name}_0", args, dispatcher=True)).cost
+    assert (cost.bytes, cost.at_least) == (moved, at_least)
+
+
+A, B, OUT = (TensorSpec(shape, "bfloat16") for shape in ((32, 64), (128, 64), (32, 128)))
+Q, KV = TensorSpec((2, 8, 256, 64), "bfloat16"), TensorSpec((2, 2, 256, 64), "bfloat16")
+ONE, BLOCKS = TensorSpec((1, 1, 1), "int32"), TensorSpec((1, 1, 2, 2), "int32")
+PAIRS = 2 * 8 * 256 * 256
+
+
+@pytest.mark.parametrize(("ops", "args", "products", "bound"), [
+    ("mm", (A, B, OUT), 2 * 32 * 64 * 128, ""),
+    ("addmm_relu_t", (A, B, TensorSpec((128,), "bfloat16"), OUT), 2 * 32 * 64 * 128, ""),
+    ("add_mm", (OUT, A, B), 2 * 32 * 64 * 128, ""),  # written in place
+    ("bmm", (TensorSpec((4, 8, 16), "float16"), TensorSpec((4, 16, 8), "float16"), TensorSpec((4, 8, 8), "float16")), 2 * 4 * 8 * 16 * 8, ""),
+    ("mm", (A, TensorSpec((128, 60), "bfloat16"), OUT), None, ""),
+    ("mm_mm", (A, B, OUT), None, ""),
+    ("convolution", (TensorSpec((2, 3, 8, 8), "half"), TensorSpec((4, 3, 3, 3), "half"), TensorSpec((2, 4, 6, 6), "half")), 2 * 288 * 27, ""),
+    ("flex_attention", (Q, KV, KV, ONE, ONE, Q), 4 * PAIRS * 64, ""),
+    ("flex_attention", (Q, KV, KV, BLOCKS, BLOCKS, Q), 4 * PAIRS * 64, "upper"),
+    ("flex_attention_backward", (Q, KV, KV, Q, BLOCKS, Q), 10 * PAIRS * 64, "upper"),
+])  # fmt: skip
+def test_a_template(ops: str, args: tuple[object, ...], products: int | None, bound: str) -> None:
+    cost = formulas.evaluate(OpCall("inductor", f"triton_tem_fused_{ops}_3", args, dispatcher=True)).cost
+    assert (cost.matmul_flops, cost.bound) == (products, bound)
 
 
 def test_nothing_is_said_of_a_kernel_without_arguments() -> None:

@@ -158,3 +158,45 @@ def test_attention_of_proteins() -> None:
     cost = evaluate(call("autograd::EvoformerFusedAttention", q, q, q, None, None)).cost
     assert cost.matmul_flops == sum(4 * 8 for _ in itertools.product(range(2 * 4), range(6), range(6)))
     assert all(isinstance(piece, Piece) for piece in evaluate_backward(call("autograd::EvoformerFusedAttention", q, q, q)))
+
+
+# ---------------------------------------------------------------------------------------------- low precision, groups, attention
+
+E4, I8 = "float8_e4m3fn", "int8"
+PACKED, FP8, W8 = t(5, 8, dtype=I8), t(6, 16, dtype=E4), t(5, 16, dtype=E4)  # 16 values of 4 bits in 8 bytes
+Q4, OUT4 = t(2, 6, 4, 8, dtype=I8), t(2, 6, 4, 8, dtype=B)  # (B, S, H, D)
+MORE: list[tuple[str, tuple[Any, ...], int, str]] = [
+    ("fbgemm::bf16i4bf16_rowwise", (t(6, 16, dtype=B), PACKED, t(2, 5), t(2, 5)), 2 * 6 * 5 * 16, ""),
+    ("mslk::f8f8bf16_rowwise", (FP8, W8, t(6), t(5)), 2 * 6 * 5 * 16, ""),
+    ("fbgemm::f8i4bf16_shuffled", (FP8, PACKED, t(6), t(5), t(2, 5)), 2 * 6 * 5 * 16, ""),
+    ("mslk::f4f4bf16", (t(6, 8, dtype="uint8"), t(5, 8, dtype="uint8"), t(6), t(5)), 2 * 6 * 5 * 16, ""),
+    ("fbgemm::f8f8bf16_rowwise_grouped", ([FP8, t(3, 16, dtype=E4)], [W8, W8], [t(6), t(3)], [t(5), t(5)]), 2 * 9 * 5 * 16, ""),
+    ("mslk::bf16bf16bf16_grouped_stacked", (t(9, 16, dtype=B), t(2, 5, 16, dtype=B), t(2, dtype="int64")), 2 * 9 * 5 * 16, ""),
+    ("fbgemm::bf16i4bf16_shuffled_grouped", (t(9, 16, dtype=B), t(2, 5, 8, dtype=I8), t(2, 2, 5), t(2, 2, 5), t(2)), 2 * 9 * 5 * 16, ""),
+    ("sageattention_sm89::qk_int8_sv_f8_accum_f32_fuse_v_scale_attn", (Q4, Q4, t(2, 8, 4, 64, dtype=E4), OUT4, t(2, 4), t(2, 4), t(2, 8), 0, 0, 3, 0.1, 0), 4 * 8 * 36 * 8, ""),
+    ("sageattention::qk_int8_sv_f16_accum_f32_attn", (Q4, Q4, OUT4, OUT4, t(2), t(2), 1, 1, 3, 0.1, 0), 4 * 12 * 10 * 8, ""),  # 4 queries, causal
+    ("autograd::_GroupedLinear", (t(9, 16, dtype=B), None, *[t(5, 16, dtype=B)] * 3), 2 * 9 * 5 * 16, ""),
+    ("autograd::FusedAttnFunc", (True, 6, 6, t(3), t(3), t(3), t(3), None, None, OUT4, OUT4, OUT4), 4 * 8 * 36 * 8, "upper"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "args", "products", "bound"), MORE, ids=[row[0] for row in MORE])
+def test_products_of_todays_libraries(name: str, args: tuple[Any, ...], products: int, bound: str) -> None:
+    result = evaluate(call(name, *args))
+    assert (result.cost.matmul_flops, result.cost.bound, result.cost.bytes is None) == (products, bound, False), result.reason
+
+
+def test_backwards_of_todays_libraries() -> None:
+    q = t(2, 6, 4, 8, dtype=B)
+    lengths = (None,) * 6
+    gradient = evaluate(call("flash_attn_3::bwd", q, q, q, q, q, t(2, 4, 6), q, q, q, *lengths, 0.1, True, -1, -1))
+    assert gradient.cost.matmul_flops == 10 * 8 * 21 * 8
+    assert [p.cost.matmul_flops for p in evaluate_backward(call(*(MORE[-2][0], *MORE[-2][1])))] == [1440, 1440]
+
+
+def test_exchanges_of_symmetric_memory() -> None:
+    a = t(6, 8, dtype=B)
+    assert _numbers(evaluate(call("symm_mem::one_shot_all_reduce_copy", a, a, "sum", "0")).cost) == (0, 48, 3 * 96)
+    assert (
+        evaluate(call("symm_mem::all_to_all_vdev", a, a, t(2, dtype="int64"), t(2, 2, dtype="int64"), "0")).cost.at_least == 16
+    )

@@ -61,7 +61,7 @@ APART = {
     r"inv|cholesky|ldl_factor|lu_factor|tensorinv": "the op behind returns an error code too",
     r"det|slogdet|solve|solve_ex|tensorsolve": "the op behind returns the factors too",
     r"eigvals|eigvalsh|svdvals": "the CPU's op behind computes vectors that are thrown away",
-    r"msort|argsort|multilabel_margin_loss": "the op behind returns more than the op itself",
+    r"msort|argsort|multilabel_margin_loss|(?:adaptive_|fractional_)?max_pool[123]d": "the op behind returns more than the op itself",
     r"diff": "the two operands are views of one tensor",
     r"sum_to_size|batch_norm|ravel|isreal": "the op behind does what these sizes or types do not need, or is a copy of its own",
     r"selu": "elu with a scale folded into its factors",
