@@ -43,14 +43,17 @@ _PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both mus
 
 @dataclass(frozen=True)
 class Side:
-    """All executions of an op in one capture. flops, bytes: None unknown; kernel, math, tc: "" unknown."""
+    """All executions of an op in one capture. flops, bytes: None unknown, flops_min and bytes_min are lower bounds then;
+    kernel, math, tc: "" unknown."""
 
     key: OpKey
     time_ns: int
     instances: int
     kernels: int
     flops: int | None
+    flops_min: int | None
     bytes: int | None
+    bytes_min: int | None
     kernel: str
     math: str
     tc: str
@@ -247,15 +250,14 @@ def _sides(found: Occurrences, group: Ints, keys: Ints) -> list[Side]:
     time, instances, kernels = (
         summed(of, column[rows], count).tolist() for column in (found.time_ns, found.instances, found.kernels)
     )
-    amounts = []
-    for column in (found.flops, found.bytes):
-        unknown = np.bincount(of[column[rows] < 0], minlength=count) > 0
-        sums = summed(of, np.maximum(column[rows], 0), count)
-        amounts.append([None if missing else value for missing, value in zip(unknown.tolist(), sums.tolist(), strict=True)])
+    flops, moved = (column.take(rows).by(of, count).amounts() for column in (found.flops, found.bytes))
     leader = rows[distinct_rows(of).first] if len(rows) else rows  # every group has a row
     texts = [[found.shown[name][row] for row in leader.tolist()] for name in ("kernel", "math", "tc")]
-    columns = zip(keys.tolist(), time, instances, kernels, *amounts, *texts, strict=True)
-    return [Side(found.keys[key], *rest) for key, *rest in columns]
+    columns = zip(keys.tolist(), time, instances, kernels, flops, moved, *texts, strict=True)
+    return [
+        Side(found.keys[key], ns, ran, number, *of_flops, *of_bytes, *rest)
+        for key, ns, ran, number, of_flops, of_bytes, *rest in columns
+    ]
 
 
 def _what(before: Side, after: Side) -> tuple[str, ...]:

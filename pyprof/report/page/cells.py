@@ -17,8 +17,9 @@ from pyprof.columns.types import Ints
 from pyprof.hardware.names import short_name
 from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame, params
-from pyprof.prof.group import exact_sum, layer_names
+from pyprof.prof.group import layer_names
 from pyprof.prof.roofline import BOUNDS
+from pyprof.prof.sums import exact_sum
 from pyprof.tables.names import text_of
 
 MOST = 12_000  # cells of a page; the smallest ones beyond it are summed up

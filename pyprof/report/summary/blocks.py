@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyprof.messages import one_line
-from pyprof.prof.group import LEAST_KNOWN
 from pyprof.report.summary.model import Figures, Share, StepPhase
 from pyprof.report.summary.styled import Line, Units, percent
 from pyprof.tables.shorten import shortened
@@ -155,15 +154,14 @@ def _step_phase(one: StepPhase, units: Units) -> tuple[str, ...]:
         units.ns(one.time_ns),
         units.number(one.tokens_per_s),
     )
-    work = _known(one.flops, one.known_flops, "FLOP", units), _known(one.bytes, one.known_bytes, "B", units)
+    work = _bounded(one.flops, one.flops_min, "FLOP", units), _bounded(one.bytes, one.bytes_min, "B", units)
     peak = "na" if one.peak is None else percent(one.peak)
     return one.phase or "phase unknown", *(of_steps if one.steps else ("",) * 5), units.ns(one.kernel_ns), *work, peak
 
 
-def _known(number: int | None, share: float | None, unit: str, units: Units) -> str:
-    """A sum over kernels, marked as a lower bound where too little is known."""
-    least = number is not None and share is not None and share <= LEAST_KNOWN
-    return f"{'≥ ' if least else ''}{units.of(number, unit)}"
+def _bounded(number: int | None, least: int | None, unit: str, units: Units) -> str:
+    """A sum over kernels; where it is unknown its lower bound, marked as one."""
+    return units.of(number, unit) if least is None else f"≥ {units.of(least, unit)}"
 
 
 def lost_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:

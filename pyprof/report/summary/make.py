@@ -42,8 +42,7 @@ def summarise(overview: Overview, file: str) -> Summary:
         busy={name: parts[name] for name in BUSY if timed}, idle_ns={name: parts[name] for name in CAUSES if timed},
         kernel_ns=kernels.total_ns, kernels=len(kernels.rows), steps=step_times(overview),
         utilised=Utilised(
-            used.mfu, used.hfu, used.mfu_min, used.hfu_min, used.flops, used.flops_per_busy_s, used.flops_per_wall_s,
-            used.peak_flops_per_s, used.peaks,
+            **{name: getattr(used, name) for name in Utilised._fields if name != "precisions"}, precisions=used.peaks
         ),
         phases={name: ns for name, ns in by_phase if ns or name == "unknown"}, ops=kernels.by("op"), layers=layers,
         around=around, families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known,
@@ -98,4 +97,4 @@ def _known(kernels: Kernels) -> Known | None:
     call = kernels.classes.records["call"]
     shaped = np.array([*(params(one) is not None for one in frame.records.calls), False], np.bool_)
     of_op, of_shape = (int(kernels.class_ns[mask].sum()) / total for mask in (call >= 0, shaped[call]))
-    return Known(of_op, of_shape, *(int(known.time_ns.sum()) / total for known in (kernels.flops, kernels.bytes)))
+    return Known(of_op, of_shape, *(int(known.known_ns.sum()) / total for known in (kernels.flops, kernels.bytes)))

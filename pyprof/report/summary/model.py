@@ -58,7 +58,8 @@ class StepTimes:
 
 class Share(NamedTuple):
     """Kernels (on a CPU: ops) under one name; None: without a name. share: of all kernels' time; calls: executions of ops;
-    flops, lost_ns: None if too little is known; inside: one level deeper."""
+    flops, lost_ns: None if too little is known, flops_min and lost_ns_min are lower bounds then; known: the share of its time
+    whose FLOPs are known, None if it took none; inside: one level deeper."""
 
     name: str | None
     time_ns: int
@@ -66,7 +67,10 @@ class Share(NamedTuple):
     calls: int
     kernels: int
     flops: int | None
+    flops_min: int | None
     lost_ns: int | None
+    lost_ns_min: int | None
+    known: float | None
     inside: tuple[Share, ...] = ()
 
 
@@ -85,17 +89,20 @@ class LostPlace(NamedTuple):
 
 
 class Utilised(NamedTuple):
-    """How well the peaks were used. mfu, hfu: None if products are unknown, mfu_min and hfu_min are lower bounds then; flops:
-    all that are known; peak_flops_per_s: the peak that MFU is relative to, summed over devices; precisions: shares of the
-    products' time."""
+    """How well the peaks were used. mfu, hfu: None if products are unknown; flops, their rates over busy and wall time: None if
+    too little is known; each has a lower bound then, under its name with _min; peak_flops_per_s: the peak that MFU is relative
+    to, summed over devices; precisions: shares of the products' time."""
 
     mfu: float | None
     hfu: float | None
     mfu_min: float | None
     hfu_min: float | None
     flops: int | None
+    flops_min: int | None
     flops_per_busy_s: float | None
+    flops_per_busy_s_min: float | None
     flops_per_wall_s: float | None
+    flops_per_wall_s_min: float | None
     peak_flops_per_s: float | None
     precisions: Mapping[str, float]
 
@@ -106,8 +113,8 @@ class StepPhase(NamedTuple):
     phase: prefill, decode, mixed, idle, None if the engine does not tell, or `outside` for kernels launched outside of steps;
     requests, tokens, generated: summed over the steps (see `pyprof help terms`); time_ns: of the steps, each up to the begin of
     the next; tokens_per_s: generated tokens in decode, else computed ones; kernels, kernel_ns: launched in the steps; flops,
-    bytes: sums over the kernels where known; known_flops, known_bytes: their shares of kernel_ns; peak: share of the roofline
-    that kernels with both reach.
+    bytes: None if too little is known, flops_min and bytes_min are lower bounds then; known_flops, known_bytes: shares of
+    kernel_ns where they are known; peak: share of the roofline that kernels with both reach.
     """
 
     phase: str | None
@@ -120,7 +127,9 @@ class StepPhase(NamedTuple):
     kernels: int
     kernel_ns: int
     flops: int | None
+    flops_min: int | None
     bytes: int | None
+    bytes_min: int | None
     known_flops: float | None
     known_bytes: float | None
     peak: float | None
@@ -181,7 +190,7 @@ class Figures:
 
     @property
     def flops(self) -> int | None:
-        """All FLOPs that are known."""
+        """All FLOPs, None if too few are known."""
         return self.utilised.flops
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pyprof.messages import one_line
 from pyprof.report.summary.blocks import lost_rows, share_rows, step_phase_rows
 from pyprof.report.summary.model import Device, Figures, StepTimes
-from pyprof.report.summary.styled import Line, Units, known_share, percent, plain, utilised
+from pyprof.report.summary.styled import Line, Units, at_least, known_share, percent, plain, utilised
 
 LINES = 44  # of a terminal with 45, whose last holds the prompt
 _LEAST_SHARE = 0.005  # of the wall time: smaller parts are summed up as `other`
@@ -129,11 +129,18 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
         rate = "" if of.peak_flops_per_s is None else f" {_tflops(of.peak_flops_per_s)} TFLOP/s"
         mfu = f"MFU {utilised(of.mfu, of.mfu_min)} of {precisions}{rate}, HFU {utilised(of.hfu, of.hfu_min)}"
     yield from _flowed([steps, f"wall {units.ns(summary.wall_ns)}", busy, mfu], units.width)
-    if of.flops and of.flops_per_wall_s is None:
-        yield [(units.of(of.flops, "FLOP"), "")]
-    elif of.flops:
-        rates = f"{units.of(of.flops_per_busy_s, 'FLOP/s')} while busy, {units.of(of.flops_per_wall_s, 'FLOP/s')} over wall"
-        yield [(f"{units.of(of.flops, 'FLOP')}: {rates}", "")]
+    if of.flops or of.flops_min:
+        text = at_least(of.flops, of.flops_min, lambda number: units.of(number, "FLOP"))
+        rates = (
+            (of.flops_per_busy_s, of.flops_per_busy_s_min, "while busy"),
+            (of.flops_per_wall_s, of.flops_per_wall_s_min, "over wall"),
+        )
+        known = [
+            f"{at_least(rate, least, lambda number: units.of(number, 'FLOP/s'))} {over}"
+            for rate, least, over in rates
+            if rate is not None or least is not None
+        ]
+        yield [(text + (f": {', '.join(known)}" if known else ""), "")]
     if times is not None and (slow := _slowest(times, units)):
         yield [(slow, "")]
 
