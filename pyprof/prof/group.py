@@ -58,7 +58,8 @@ class GroupedRows:
         amount = self.amount(values)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = amount.values.astype(np.float64) / self.sum_of(np.where(values[self.rows] >= 0, self.ns, 0)) / scale
-        return Fractions(ratio, amount.unknown | ~np.isfinite(ratio), digits)
+        unseen = self.sum_of(self.frame.host_times[self.rows]) > 0
+        return Fractions(ratio, amount.unknown | unseen | ~np.isfinite(ratio), digits)
 
     def sum_of(self, values: AnyInts | Floats) -> Floats:
         """Per group: the sum of a number per row."""

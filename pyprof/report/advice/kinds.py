@@ -22,6 +22,7 @@ from pyprof.report.advice import (
     lost_records,
     profiler_overhead,
     recomputation,
+    record_cuda,
     record_shapes,
     record_stacks,
     reduced_precision,
@@ -56,6 +57,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     lost_records.find,
     profiler_overhead.find,
     warmup.find,
+    record_cuda.find,
 )
 _ALONE = "warmup"  # of a cold capture nothing else can be said
 
@@ -72,6 +74,8 @@ def kinds_text() -> str:
 def advise(overview: Overview) -> list[Advice]:
     """All advice. What saves most comes first, what is about the capture itself last."""
     budget = Budget(overview.division)
+    if (unseen := record_cuda.find(overview, budget)) is not None:  # nor of one that does not show the device's work
+        return [unseen]
     found = [one for find in KINDS if (one := find(overview, budget)) is not None]
     alone = [one for one in found if one.kind == _ALONE]
     return alone or sorted(found, key=lambda one: (one.saves_ns is None, -(one.saves_ns or 0), one.kind))

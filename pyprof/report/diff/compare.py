@@ -174,6 +174,9 @@ class Comparison:
     @cached_property
     def judgement(self) -> tuple[bool, str]:
         """(whether the captures are comparable, the reason)."""
+        for overview, which in zip(self.overviews, ("first", "second"), strict=True):
+            if (unseen := overview.records.unseen) is not None:
+                return False, f"the {which} does not show the device's work: {unseen.what}"
         shares = [self._share_of_matched(side, range(4)) for side in range(2)]
         if min(shares) < _ALIKE:
             return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their kernel time"

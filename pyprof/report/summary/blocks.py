@@ -145,6 +145,30 @@ def step_phase_rows(summary: Figures, units: Units) -> list[Line]:
     return [[(text, "" if at else "bold")] for at, text in enumerate(texts)]
 
 
+def range_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:
+    """The ranges of a capture that holds nothing else."""
+    head = ("Ranges", "number", "time", "mean", "min", "max")
+    shown = summary.ranges[:most]
+    rows = [
+        (
+            f"{one.number:,}", units.ns(one.time_ns), units.ns(one.time_ns / max(one.number, 1)), units.ns(one.min_ns),
+            units.ns(one.max_ns),
+        )
+        for one in shown
+    ]  # fmt: skip
+    widths = [max(len(head[at + 1]), *(len(row[at]) for row in rows)) for at in range(len(head) - 1)]
+    room = max(units.width - sum(widths) - 2 * len(widths), 1)
+    names = [one_line(f"|{one.name or 'na'}")[1:] for one in shown]
+    short = shortened(names, min(room, max(map(len, [head[0], *names]))))
+    left = max(map(len, [head[0], *short.values()]))
+    lines = [(head[0], head[1:]), *((short[name], row) for name, row in zip(names, rows, strict=True))]
+    texts = ["  ".join([f"{name:<{left}}", *map(str.rjust, cells, widths)]) for name, cells in lines]
+    result: list[Line] = [[(text, "" if at else "bold")] for at, text in enumerate(texts)]
+    if len(summary.ranges) > most:
+        result.append(_more(command.replace("pyprof prof", "pyprof summary"), "--table ranges", units.width))
+    return result
+
+
 def _step_phase(one: StepPhase, units: Units) -> tuple[str, ...]:
     batch = None if one.requests is None or not one.steps else one.requests / one.steps
     of_steps = (

@@ -44,6 +44,7 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
         ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
         families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=Known(*shares) if each else None,
         step_phases=_step_phases(ranks), advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
+        unseen=next((one.unseen for one in ranks if one.unseen is not None), None),
     )  # fmt: skip
 
 

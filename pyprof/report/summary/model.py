@@ -10,22 +10,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from pyprof.model.records import Unseen
 from pyprof.report.advice.base import Advice
 from pyprof.report.time.overview import Window
 
 SCHEMA = 1
+ALONE = ("warmup", "record_cuda")  # kinds of advice beside which there is no other
 
 
 class Device(NamedTuple):
     """One device. name: None unknown; pid, number: process and ordinal, -1 for a CPU; peaks: dense FLOP/s by precision;
-    dram_bytes_per_s: memory bandwidth; busy_ns: in the window; idle_ns: in the window, by cause."""
+    dram_bytes_per_s: memory bandwidth; busy_ns: in the window, None where its work was not recorded; idle_ns: in the window, by
+    cause."""
 
     name: str | None
     pid: int
     number: int
     peaks: Mapping[str, float]
     dram_bytes_per_s: float | None
-    busy_ns: int
+    busy_ns: int | None
     idle_ns: Mapping[str, int]
 
 
@@ -135,6 +138,16 @@ class StepPhase(NamedTuple):
     peak: float | None
 
 
+class RangeTimes(NamedTuple):
+    """All ranges of one name inside those around them (joined by `:`). time_ns: of all; min_ns, max_ns: of one."""
+
+    name: str | None
+    number: int
+    time_ns: int
+    min_ns: int
+    max_ns: int
+
+
 class Known(NamedTuple):
     """Shares of the kernels' time with a known op, shapes, FLOPs and bytes."""
 
@@ -149,8 +162,9 @@ class Figures:
     """The figures of one capture or job. ranks: of a job; wall_ns with its parts, steps and utilisation are means over them.
 
     wall_ns is exactly busy_ns plus the sum of idle_ns, and busy_ns the sum of busy: means over the devices, None and empty if
-    the records have no times. kernel_ns, phases, ops, layers, families and lost are sums over the kernels of all devices
-    (without a device: the ops on the CPU). around: the layer around `layers`, or "".
+    the records have no times, or do not show the device's work (`unseen` says why). kernel_ns, phases, ops, layers, families
+    and lost are sums over the kernels of all devices (without a device: the ops on the CPU). around: the layer around `layers`,
+    or ""; ranges: of a capture that holds nothing else.
     """
 
     file: str
@@ -177,6 +191,8 @@ class Figures:
     notes: tuple[str, ...]
     ranks: int | None = None
     step_phases: tuple[StepPhase, ...] = ()
+    unseen: Unseen | None = None
+    ranges: tuple[RangeTimes, ...] = ()
 
     @property
     def mfu(self) -> float | None:
@@ -202,6 +218,7 @@ class Figures:
         """The JSON of `pyprof summary --format json`."""
         names: dict[str, Any] = {
             "schema": SCHEMA, "file": self.file, "source": self.source, "ranks": self.ranks, "window": self.window._asdict(),
+            "unseen": None if self.unseen is None else self.unseen._asdict(),
             "wall_ns": self.wall_ns, "busy_ns": self.busy_ns, "idle_ns": dict(self.idle_ns), "busy": dict(self.busy),
             "kernel_ns": self.kernel_ns, "kernels": self.kernels, "devices": _dicts(self.devices),
             "steps": None if self.steps is None else asdict(self.steps), "step_phases": _dicts(self.step_phases),
@@ -213,10 +230,11 @@ class Figures:
         advice = [{**one._asdict(), "places": [place._asdict() for place in one.places]} for one in self.advice]
         known = None if self.known is None else self.known._asdict()
         names |= {"lost": _dicts(self.lost), "known": known, "advice": advice, "notes": list(self.notes)}
+        names["ranges"] = _dicts(self.ranges)
         return json.dumps(names, ensure_ascii=False, indent=1, allow_nan=False)
 
 
-def _dicts(some: Iterable[Device | StepPhase | LostPlace]) -> list[dict[str, Any]]:
+def _dicts(some: Iterable[Device | StepPhase | LostPlace | RangeTimes]) -> list[dict[str, Any]]:
     return [one._asdict() for one in some]
 
 

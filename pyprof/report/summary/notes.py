@@ -8,14 +8,13 @@ from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.summary.breakdown import Kernels
-from pyprof.report.summary.model import Known
+from pyprof.report.summary.model import ALONE, Known
 from pyprof.report.summary.styled import percent
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _LEAST_NS = 1_000_000  # time outside of the window that deserves a line
 _MUCH, _LITTLE = 0.5, 0.5  # shares of the time: in CUDA graphs; of kernels with a known op
-_COLD = "warmup"
 NOTHING = "Nothing to advise"  # the first words of the note that says why
 _ONE_WAY = (
     "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
@@ -25,7 +24,7 @@ _ONE_WAY = (
 
 def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, known: Known | None) -> tuple[str, ...]:
     """The notes, one line each."""
-    saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
+    saves = any(one.saves_ns is not None or one.kind in ALONE for one in advice)
     why = [] if saves else [_nothing(overview, kernels, known)]
     devices = [note for _, notes in overview.frame.gpus for note in notes]
     missing = [_ONE_WAY] if saves and _is_one_way(overview) else []
@@ -34,7 +33,9 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
     share = percent(again_ns, kernels.total_ns)
     again = f"{human(again_ns, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"
     recomputed = [again] * (again_ns > 0)
-    return tuple(dict.fromkeys([*missing, *why, *_window(overview), *recomputed, *devices, *overview.records.messages()]))
+    unseen = [] if overview.records.unseen is None else [str(overview.records.unseen)]
+    window = () if unseen else _window(overview)
+    return tuple(dict.fromkeys([*unseen, *missing, *why, *window, *recomputed, *devices, *overview.records.messages()]))
 
 
 def _is_one_way(overview: Overview) -> bool:
@@ -47,7 +48,7 @@ def _is_one_way(overview: Overview) -> bool:
 
 def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Notes of a job and its ranks. Why nothing is advised comes first and once, and only if the job has no advice either."""
-    saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
+    saves = any(one.saves_ns is not None or one.kind in ALONE for one in advice)
     each = [note for notes in ranks for note in notes]
     why = [note for note in each if note.startswith(NOTHING)]
     return tuple(dict.fromkeys([*why[: not saves], *own, *(note for note in each if note not in why)]))

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from pyprof.messages import one_line
-from pyprof.report.summary.blocks import lost_rows, share_rows, step_phase_rows
-from pyprof.report.summary.model import Device, Figures, StepTimes
+from pyprof.report.summary.blocks import lost_rows, range_rows, share_rows, step_phase_rows
+from pyprof.report.summary.model import ALONE, Device, Figures, StepTimes
 from pyprof.report.summary.styled import Line, Units, at_least, known_share, percent, plain, utilised
 
 LINES = 44  # of a terminal with 45, whose last holds the prompt
@@ -60,12 +60,15 @@ def lines(summary: Figures, units: Units, command: str | None = None) -> list[Li
 
 def _made(summary: Figures, units: Units, rows: Mapping[str, int], command: str) -> list[Line]:
     blocks = [
+        [*_unseen(summary, units)],
         [*_head(summary, units)],
         [*_facts(summary, units)],
         step_phase_rows(summary, units),
         [*_wall(summary, units)],
         [*_advice(summary, units)],
-        share_rows(summary, units, rows["shares"], command),
+        range_rows(summary, units, rows["lost"] + rows["shares"], command)
+        if summary.ranges
+        else share_rows(summary, units, rows["shares"], command),
         lost_rows(summary, units, rows["lost"], command),
         [*_known(summary, units, rows["notes"])],
     ]
@@ -88,6 +91,18 @@ def _cut(line: Line, width: int) -> Line:
 
 
 # ---------------------------------------------------------------------------------------------- what it is and took
+
+
+def _unseen(summary: Figures, units: Units) -> Iterator[Line]:
+    """Why the device's work is not known, and how to record it: before all else."""
+    if summary.unseen is None:
+        return
+    those = "of the kernels that were recorded" if summary.on_gpu else "the host's"
+    yield from (
+        [(text, "bold")] for text in textwrap.wrap(one_line(f"{summary.unseen.what}; times below are {those}"), units.width)
+    )
+    for text in textwrap.wrap(one_line(summary.unseen.do), units.width - 3):
+        yield [("   ", ""), (text, "cyan")]
 
 
 def _head(summary: Figures, units: Units) -> Iterator[Line]:
@@ -122,7 +137,7 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
         steps = f"1 step of {units.ns(times.median_ns)}"
     elif times is not None:
         steps = f"{times.count} steps, {units.ns(times.median_ns)} each ({units.ns(times.min_ns)} to {units.ns(times.max_ns)})"
-    busy = f"{'GPU' if summary.on_gpu else 'CPU'} busy {percent(summary.busy_ns, summary.wall_ns)}"
+    busy = f"{'GPU' if summary.on_gpu or summary.unseen else 'CPU'} busy {percent(summary.busy_ns, summary.wall_ns)}"
     mfu = "MFU na"
     if of.mfu is not None or of.mfu_min is not None:
         precisions = " and ".join([name for name, share in of.precisions.items() if share >= _NAMED][:2])
@@ -223,10 +238,12 @@ def _listed(parts: Mapping[str, int], wall_ns: int, units: Units) -> str:
 
 def _advice(summary: Figures, units: Units) -> Iterator[Line]:
     """The first three pieces of advice with what to do, or why there is none."""
+    if summary.unseen is not None:  # the first lines say it
+        return
     saving = any(one.saves_ns is not None for one in summary.advice)
     head, right = "What to do first", "saves at most" if saving else ""
     yield [(head, "bold"), (f"{right:>{units.width - len(head)}}", "dim")]
-    if not saving and summary.notes and not any(one.kind == "warmup" for one in summary.advice):
+    if not saving and summary.notes and not any(one.kind in ALONE for one in summary.advice):
         yield from _wrapped(summary.notes[0], units.width, "   ", 2)
     indent = 3
     room = max(units.width - indent - 10, 20)
@@ -269,7 +286,7 @@ def _known(summary: Figures, units: Units, most: int) -> Iterator[Line]:
         shares = ((of.op, "op"), (of.shapes, "shapes"), (of.flops, "FLOPs"), (of.bytes, "bytes"))
         texts = [f"{name} {known_share(share)}" for share, name in shares]
         yield [(f"Known of {'kernel' if summary.on_gpu else 'op'} time: {', '.join(texts)}", "")]
-    first = not any(one.saves_ns is not None for one in summary.advice) and bool(summary.notes)
+    first = summary.unseen is not None or not any(one.saves_ns is not None or one.kind in ALONE for one in summary.advice)
     notes = [f"Note: {note}" for note in summary.notes[first:]]
     for note in notes[: most if len(notes) <= most else most - 1]:
         yield from _wrapped(note, units.width, "      ", 2, "dim")

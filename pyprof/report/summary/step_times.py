@@ -33,7 +33,8 @@ def step_times(overview: Overview) -> StepTimes | None:
         return None
     times = steps.time_ns
     low, high, median = int(times.min()), int(times.max()), round(float(np.median(times)))
-    slowest = _slowest(overview, steps, median) if len(steps) >= _FEWEST and high > (1 + _LEAST_SLOWER) * median else None
+    slow = len(steps) >= _FEWEST and high > (1 + _LEAST_SLOWER) * median and overview.records.unseen is None
+    slowest = _slowest(overview, steps, median) if slow else None
     each = tuple(times.tolist())
     return StepTimes(steps.kind, steps.name, len(steps), median, high - low, low, high, each, slowest)
 

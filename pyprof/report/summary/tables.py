@@ -185,6 +185,21 @@ def step_phases(of: Figures) -> Table:
     return joined("step_phases", cells, "Steps of a serving engine")
 
 
+def ranges(of: Figures) -> Table:
+    """The ranges of a capture that holds nothing else."""
+    found = of.ranges
+    mean = (one.time_ns / max(one.number, 1) for one in found)
+    cells: Cells = [
+        (Header("range", "Range", "its name, behind those around it", grow=True), listed(one.name for one in found)),
+        (Header("number", "Number", "how many"), _numbers(one.number for one in found)),
+        (Header("time", "Time(ns)", "of all of them", "ns", 12), _numbers(one.time_ns for one in found)),
+        (Header("mean", "Mean(ns)", "of one", "ns", 10), _fractions(mean)),
+        (Header("min", "Min(ns)", "the shortest", "ns", 10), _numbers(one.min_ns for one in found)),
+        (Header("max", "Max(ns)", "the longest", "ns", 10), _numbers(one.max_ns for one in found)),
+    ]
+    return joined("ranges", cells, "Ranges")
+
+
 def notes(of: Figures) -> Table:
     """Notes on the capture."""
     values: Values = listed(of.notes)
@@ -193,13 +208,14 @@ def notes(of: Figures) -> Table:
 
 TABLES: dict[str, Callable[[Figures], Table]] = {
     "figures": figures, "steps": steps, "time": time, "step_phases": step_phases, "advice": advice, "ops": ops,
-    "layers": layers, "families": families, "lost": lost, "notes": notes,
+    "layers": layers, "families": families, "lost": lost, "ranges": ranges, "notes": notes,
 }  # fmt: skip
 
 
 def tables_of(of: Figures) -> list[Table]:
-    """All tables; step_phases only for a serving engine."""
-    return [make(of) for make in TABLES.values() if make is not step_phases or of.step_phases]
+    """All tables; step_phases only for a serving engine, ranges only where there is nothing else."""
+    seldom: dict[Callable[[Figures], Table], object] = {step_phases: of.step_phases, ranges: of.ranges}
+    return [make(of) for make in TABLES.values() if seldom.get(make, True)]
 
 
 def of_all(name: str, found: Sequence[Figures]) -> Table:

@@ -75,7 +75,11 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     yield "Wall time", human(of.wall_ns, "ns"), "of the window" if of.steps else "no steps are marked"
     count = len(of.devices)
     mean = f", mean of {count} devices" if count > 1 else ""
-    yield f"{'GPU' if of.on_gpu else 'CPU'} busy", percent(of.busy_ns, of.wall_ns), f"{human(of.busy_ns, 'ns')}{mean}"
+    yield (
+        f"{'GPU' if of.on_gpu or of.unseen else 'CPU'} busy",
+        percent(of.busy_ns, of.wall_ns),
+        f"{human(of.busy_ns, 'ns')}{mean}",
+    )
     for one in of.step_phases:
         if one.tokens_per_s is not None:
             steps = f"{one.steps} step" + "s" * (one.steps != 1)

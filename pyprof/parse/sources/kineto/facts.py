@@ -115,6 +115,4 @@ def notes_of(trace: Trace, shapes: bool, sources: bool, lost: Lost) -> list[str]
     elif trace.samples is not None:
         count = len(trace.samples.time_ns)
         notes.append(f"{count:,} samples of hardware counters were recorded beside the kernels: see `pyprof counters`")
-    elif not len(trace.activities["kind"]) and len(trace.launches["corr"]):
-        notes.append("the GPU's activity is missing: add ProfilerActivity.CUDA, and end other profilers of this GPU")
     return notes + lost.notes()
