@@ -107,8 +107,10 @@ def _launches(trace: Trace, launch: Array) -> LaunchCounts:
     ran = np.zeros(len(outer), np.bool_)
     ran[of[has[rows]]] = True
     graph = _of_names(calls["name"][rows[outer]], texts, _GRAPH)
-    numbers = ~graph, graph, ~graph & ~ran, graph & ~ran
-    return LaunchCounts(*(int(which.sum()) for which in numbers))
+    numbers = [int(which.sum()) for which in (~graph, graph, ~graph & ~ran, graph & ~ran)]
+    # Kernels that nothing links to their launch, as where no correlation ids were recorded, are those of some of these.
+    bare = int(((trace.activities["kind"] == ActivityKind.KERNEL) & (launch < 0)).sum())
+    return LaunchCounts(numbers[0], numbers[1], *(max(number - bare, 0) for number in numbers[2:]))
 
 
 def _of_names(codes: Array, texts: list[str], pattern: re.Pattern[str]) -> Bools:

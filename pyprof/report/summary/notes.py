@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
+from pyprof.prof.sums import is_enough
 from pyprof.report.advice.base import LEAST_SHARE, Advice
+from pyprof.report.summary.above_peak import above_peak
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import ALONE, Known
 from pyprof.report.summary.styled import percent
@@ -32,7 +34,7 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
     again_ns = int(kernels.class_ns[kernels.classes.records["recomputed"] == 1].sum())
     share = percent(again_ns, kernels.total_ns)
     again = f"{human(again_ns, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"
-    recomputed = [again] * (again_ns > 0)
+    recomputed = [again] * (again_ns > 0) + [fast for fast in [above_peak(kernels)] if fast]
     unseen = [] if overview.records.unseen is None else [str(overview.records.unseen)]
     window = () if unseen else _window(overview)
     return tuple(dict.fromkeys([*unseen, *missing, *why, *window, *recomputed, *devices, *overview.records.messages()]))
@@ -72,7 +74,9 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     bounded = kernels.lost_ns >= 0
     time, lost = int(kernels.time_ns[bounded].sum()), int(kernels.lost_ns[bounded].sum())
     what, rows = ("GPU", "kernels") if overview.division.on_gpu else ("CPU", "ops")
-    reached = f", its {rows} at {percent(time - lost, time)} of the roofline" if time else ""
+    whole = is_enough(time, kernels.total_ns, int(bounded.sum()), len(bounded))
+    part = "" if whole else f" of which it is known ({percent(time, kernels.total_ns)} of their time)"
+    reached = f", its {rows}{part} at {percent(time - lost, time)} of the roofline" if time else ""
     least = f"{100 * LEAST_SHARE:.1f} % of the time"
     return f"{NOTHING}: the {what} is busy {busy}{reached}; none of the checks found more than {least}"
 
