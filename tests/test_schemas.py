@@ -28,6 +28,7 @@ from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.division import BUSY
 from tests.rank_traces import Steps
 from tests.report.diff.test_diff import Program, steady
+from tests.report.test_unseen import ranges_alone
 from tests.timers.test_block_timers import filled
 from tests.tiny import Nsys
 
@@ -234,7 +235,7 @@ def test_no_key_is_dead(tmp_path: Path, captures: Path, capsys: pytest.CaptureFi
     unlike = written(capsys, "diff", before, longer.write(tmp_path / "longer.sqlite"))
     bounded = written(capsys, "diff", varying(tmp_path / "whole.sqlite", True), varying(tmp_path / "part.sqlite", False))
     documents = {
-        "summary": [written(capsys, "summary", before, after), *(
+        "summary": [written(capsys, "summary", before, after, ranges_alone(tmp_path / "ranges.sqlite")), *(
             written(capsys, "summary", str(captures / name)) for name in (*GIVEN[:2], GIVEN[4], "kineto/h100_vit.json.gz", *MANY[1:])
         )],
         "diff": [written(capsys, "diff", before, after), written(capsys, "diff", after, before), unlike, bounded, written(capsys, "diff", ranks, ranks),

@@ -191,7 +191,9 @@ class _Sums:
         self.devices = distinct_rows(*device).columns.shape[1]
         # Possible products, by kernel name or, on the CPU, by op: all records not known to be something else.
         by_name = np.array([found.tc != "-" or found.math != "" for found in verdicts], np.bool_)
-        by_op = np.array([*(formulas.matmul_class(call.name) for call in frame.records.calls), False], np.bool_)
+        # An op without a formula, or without a name, may be one.
+        other = (not formulas.known(call.name) or formulas.matmul_class(call.name) for call in frame.records.calls)
+        by_op = np.array([*other, True], np.bool_)
         may = np.where(on_cpu, by_op[alike["own"][of]], by_name[codes] | (kind == ActivityKind.GRAPH))
         chosen = product | (of_model & (matmul < 0) & may)
         unsure = np.array([not found.math for found in verdicts], np.bool_)

@@ -97,7 +97,8 @@ def test_captures_that_show_enough(tmp_path: Path, made: Nsys) -> None:
     assert ("1 launch without a kernel in the capture" in " ".join(summary.notes)) == bool(made.corr)
 
 
-def test_ranges_alone_on_a_machine_with_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def ranges_alone(path: Path) -> str:
+    """Four frames on a machine with a GPU, of which only ranges were recorded."""
     n = Nsys()
     n.rows["TARGET_INFO_GPU"].append(H100)
     for frame in range(4):
@@ -105,7 +106,11 @@ def test_ranges_alone_on_a_machine_with_a_gpu(tmp_path: Path, capsys: pytest.Cap
         n.range("infer", begin, begin + 60_000 + 1_000 * frame)
         n.range("backbone", begin + 10_000, begin + 40_000)
         n.range("write", begin + 70_000, begin + 80_000)
-    file = str(n.write(tmp_path / "net.sqlite"))
+    return str(n.write(path))
+
+
+def test_ranges_alone_on_a_machine_with_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = ranges_alone(tmp_path / "net.sqlite")
     screen = printed(capsys, "summary", file)
     assert screen.startswith("CUDA was not traced") and screen.count("CUDA was not traced") == 1
     table = [" ".join(line.split()) for line in screen.splitlines()]
