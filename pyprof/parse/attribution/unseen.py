@@ -22,6 +22,7 @@ _LAUNCH, _GRAPH = re.compile(r"Launch(?!Host)"), re.compile(r"GraphLaunch")
 _KNOWN = re.compile(r"^(?:cuda|cu|hip)[A-Z]")
 _BEGIN, _END = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 _ON_CPU = re.compile(r"_for_cpu\b|\bmkldnn_|\bonednn::|\bnnpack")  # ops that only a CPU has
+_MPS = re.compile(r"(?:\b|_)mps(?:_|::|$)")
 _MOST = 0.5  # of the launches: where more have no kernel, what is there stands for nothing
 _FAR_NS = 1 << 62
 UNSEEN = "launches without a kernel in the capture"  # name of their count
@@ -64,6 +65,11 @@ def unseen_of(trace: Trace, launch: Array) -> tuple[Unseen | None, int]:
         names = [(found.lost_kernels, "kernel"), (found.lost_graphs, "graph")]
         what = " and ".join(_counted(number, name) for number, name in names if number)
         return Unseen(f"{what} {'was' if lost == 1 else 'were'} launched and none was recorded", _NONE[tool]), lost
+    if not ran and not len(launch) and any(_MPS.search(marker.name) for marker in trace.markers):
+        what = "ops ran on Apple's MPS, whose kernels torch.profiler does not record"
+        return Unseen(
+            what, "torch.mps.profiler.profile() shows them in Instruments; --gpu FILE.json gives the peaks of a device"
+        ), 0
     if not ran and not len(launch) and (gpu := _gpu(trace)):
         if not len(trace.launches["corr"]):
             what = f"CUDA was not traced: no call of it is in the capture, although there is a GPU ({gpu})"

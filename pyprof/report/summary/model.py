@@ -200,6 +200,16 @@ class Figures:
         return self.utilised.mfu
 
     @property
+    def without_mfu(self) -> str:
+        """Why there is neither MFU nor a bound of it, '' where the device's work is not known."""
+        if self.unseen is not None or self.wall_ns is None:
+            return ""
+        if not self.utilised.precisions or not (self.flops or self.utilised.flops_min):
+            return "no matrix product is known"
+        how = "--gpu NAME gives it" if self.on_gpu else "pyprof doctor --calibrate measures it"
+        return f"the peak of the device is not known: {how}"
+
+    @property
     def hfu(self) -> float | None:
         """Hardware FLOPs utilisation, None if unknown."""
         return self.utilised.hfu

@@ -138,7 +138,7 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
     elif times is not None:
         steps = f"{times.count} steps, {units.ns(times.median_ns)} each ({units.ns(times.min_ns)} to {units.ns(times.max_ns)})"
     busy = f"{'GPU' if summary.on_gpu or summary.unseen else 'CPU'} busy {percent(summary.busy_ns, summary.wall_ns)}"
-    mfu = "MFU na"
+    mfu = f"MFU na ({summary.without_mfu})" if "peak" in summary.without_mfu else "MFU na"
     if of.mfu is not None or of.mfu_min is not None:
         precisions = " and ".join([name for name, share in of.precisions.items() if share >= _NAMED][:2])
         rate = "" if of.peak_flops_per_s is None else f" {_tflops(of.peak_flops_per_s)} TFLOP/s"

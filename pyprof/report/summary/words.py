@@ -91,7 +91,7 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
             )
     used = of.utilised
     known = used.peak_flops_per_s is not None
-    peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else "no matrix product is known"
+    peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else of.without_mfu
     yield "MFU", utilised(used.mfu, used.mfu_min), peak
     if used.hfu != used.mfu or used.hfu_min != used.mfu_min:
         yield "HFU", utilised(used.hfu, used.hfu_min), "including recomputation"

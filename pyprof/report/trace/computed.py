@@ -18,6 +18,7 @@ from pyprof.columns.types import Array, Bools, Floats, Ints
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
+from pyprof.prof.sums import is_enough
 from pyprof.prof.group import layer_names
 from pyprof.report.time.steps import Steps
 from pyprof.report.trace.parts import Part, each, micros, text
