@@ -70,6 +70,7 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> LaunchGr
         of_own = _whole(own)
         amounts.append((np.where(any_known, total, of_own), np.where(of_own >= 0, ns, spent)))
     (moved, known_ns), (flops, _) = amounts
+    known_ns = np.where(np.bincount(code, frame.host_times[rows], len(launches)) > 0, 0, known_ns)  # no rate follows
     peak = _peaks(frame, code, rows, len(launches))
     names = np.array([f"{one.kernel} {one.graph} {one.category} {one.file} {one.nodes}" for one in launches], np.str_)
     order = np.lexsort((names, -ns))

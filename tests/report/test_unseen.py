@@ -80,11 +80,14 @@ def test_what_is_missing_comes_first_and_no_rates(
         rows = printed(capsys, "prof", records, "-c", "kind,tflops,gbs,peak,lost", "--csv").splitlines()[1:]
         assert all(row == "cpu,na,na,na,na" or row.startswith("kernel,") for row in rows)
         capsys.readouterr()
-        if suffix == "parquet":
-            assert printed(capsys, "summary", records).split("\n")[1:3] == screen.split("\n")[1:3]
+        again = " ".join(printed(capsys, "summary", records).split())
+        # Lines of net.dict do not hold how many launches were lost.
+        of_records = "" if made.corr else "the work of the device is not in these records"
+        assert again.startswith(first if suffix == "parquet" else of_records)
     assert main(["gaps", file]) == 1 and first in capsys.readouterr().err
     overview = overview_of(tmp_path / "net.sqlite")
-    assert not Comparison(overview, overview).judgement[0] and section_of(overview, "net").charts["timeline"] is None
+    comparable, why = Comparison(overview, overview).judgement
+    assert comparable and "neither" in why and section_of(overview, "net").charts["timeline"] is None
 
 
 @pytest.mark.parametrize("made", [replays_unrecorded(graphs=3, kernels=8), untraced(0, devices=False)])

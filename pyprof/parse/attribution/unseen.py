@@ -36,6 +36,7 @@ _GRAPHS = {
     "nsys": "nsys profile --cuda-graph-trace=node, with an nsys not older than the CUDA driver",
 }
 _SOME = "call torch.cuda.synchronize() before recording begins and ends, and record fewer steps: kernels were dropped"
+_INSTRUMENTS = "torch.mps.profiler.profile() shows them in Xcode's Instruments; --gpu FILE.json gives the peaks of a device"
 _UNTRACED = {
     "kineto": f"add ProfilerActivity.CUDA to the activities of torch.profiler.profile; where it is there: {_PROFILERS}",
     "nsys": "record with nsys profile -t cuda,nvtx",
@@ -67,9 +68,7 @@ def unseen_of(trace: Trace, launch: Array) -> tuple[Unseen | None, int]:
         return Unseen(f"{what} {'was' if lost == 1 else 'were'} launched and none was recorded", _NONE[tool]), lost
     if not ran and not len(launch) and any(_MPS.search(marker.name) for marker in trace.markers):
         what = "ops ran on Apple's MPS, whose kernels torch.profiler does not record"
-        return Unseen(
-            what, "torch.mps.profiler.profile() shows them in Instruments; --gpu FILE.json gives the peaks of a device"
-        ), 0
+        return Unseen(what, _INSTRUMENTS), 0
     if not ran and not len(launch) and (gpu := _gpu(trace)):
         if not len(trace.launches["corr"]):
             what = f"CUDA was not traced: no call of it is in the capture, although there is a GPU ({gpu})"

@@ -23,7 +23,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         return None
     rows, records = kernels(overview), overview.records
     sent = records["phase"][rows] == PHASES.index("communication")
-    bare = (records["call"][rows] < 0) & ~replayed(overview, rows) & ~sent
+    bare = (records["call"][rows] < 0) & (records["launch_ns"][rows] >= 0) & ~replayed(overview, rows) & ~sent
     if (part := share(overview, rows, bare)) < _LEAST:
         return None
     rows = rows[bare]

@@ -174,9 +174,9 @@ class Comparison:
     @cached_property
     def judgement(self) -> tuple[bool, str]:
         """(whether the captures are comparable, the reason)."""
-        for overview, which in zip(self.overviews, ("first", "second"), strict=True):
-            if (unseen := overview.records.unseen) is not None:
-                return False, f"the {which} does not show the device's work: {unseen.what}"
+        unseen = [overview.records.unseen for overview in self.overviews]
+        if (one := unseen[0] or unseen[1]) is not None and None in unseen:
+            return False, f"one does not show the device's work: {one.what}"
         shares = [self._share_of_matched(side, range(4)) for side in range(2)]
         if min(shares) < _ALIKE:
             return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their kernel time"
@@ -194,6 +194,8 @@ class Comparison:
         count = int(self._has_op(0, self._rows).sum())
         texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
         names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
+        if one is not None:
+            texts.append(f"the device's work is in neither, times are the host's ({one.what})")
         if names[0] != names[1] and all(names):
             texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
         return True, "; ".join(texts)

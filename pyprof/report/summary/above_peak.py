@@ -54,7 +54,7 @@ def above_peak(kernels: Kernels) -> str:
 
 
 def _reason(kernels: Kernels, rows: Ints, fastest: float) -> str:
-    """What is known of why the rows of one op are as fast."""
+    """Why the rows of one op are as fast, as far as that is known."""
     frame = kernels.frame
     records, code = frame.records, int(frame.records["gpu"][rows[0]])
     gpu = frame.gpus[code][0] if 0 <= code < len(frame.gpus) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -21,6 +22,10 @@ def beside(found: Sequence[Figures], units: Units) -> list[Line]:
     """The lines of the screen: as many columns side by side as fit."""
     number = max((units.width - _LABEL) // _LEAST_WIDTH, 1)
     result: list[Line] = []
+    for one in found:
+        if one.unseen is not None:
+            text = one_line(f"{one.file.rstrip('/').rpartition('/')[2]}: {one.unseen.what}")
+            result += [[(part, "bold")] for part in textwrap.wrap(text, units.width)]
     for at in range(0, len(found), number):
         some = found[at : at + number]
         result += [[]] if result else []

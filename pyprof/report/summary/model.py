@@ -206,8 +206,7 @@ class Figures:
             return ""
         if not self.utilised.precisions or not (self.flops or self.utilised.flops_min):
             return "no matrix product is known"
-        how = "--gpu NAME gives it" if self.on_gpu else "pyprof doctor --calibrate measures it"
-        return f"the peak of the device is not known: {how}"
+        return "--gpu NAME gives the peak" if self.on_gpu else "pyprof doctor --calibrate measures the peak"
 
     @property
     def hfu(self) -> float | None:
