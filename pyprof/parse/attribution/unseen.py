@@ -120,9 +120,12 @@ def _launches(trace: Trace, launch: Array) -> LaunchCounts:
 
 def _of_names(codes: Array, texts: list[str], pattern: re.Pattern[str]) -> Bools:
     """Which codes into texts stand for a text that matches."""
-    used = np.unique(codes)
-    good = np.array([code >= 0 and pattern.search(texts[code]) is not None for code in used.tolist()], np.bool_)
-    return np.asarray(good[np.searchsorted(used, codes)]) if len(used) else np.zeros(len(codes), np.bool_)
+    good = np.zeros(len(texts) + 1, np.bool_)
+    good[codes] = True
+    for code in np.flatnonzero(good[:-1]).tolist():
+        good[code] = pattern.search(texts[code]) is not None
+    good[-1] = False
+    return np.asarray(good[codes])
 
 
 def _outermost(thread: Array, start: Ints, end: Ints) -> tuple[Ints, Ints]:

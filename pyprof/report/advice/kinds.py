@@ -30,6 +30,7 @@ from pyprof.report.advice import (
     small_work,
     straggler,
     synchronization,
+    unified_memory,
     warmup,
 )
 from pyprof.report.advice.base import Advice, Budget
@@ -44,6 +45,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     straggler.find,
     exposed_communication.find,
     host_copy.find,
+    unified_memory.find,
     fused_attention.find,
     channels_last.find,
     gemm_alignment.find,
