@@ -11,6 +11,7 @@ import pyprof
 from pyprof.cli import main
 from pyprof.report.diff.compare import Comparison
 from pyprof.report.page.data import section_of
+from pyprof.report.summary.job import job_of
 from tests.timeline import H100, overview_of
 from tests.tiny import Nsys
 
@@ -134,3 +135,12 @@ def test_given_captures(captures: Path, capsys: pytest.CaptureFixture[str]) -> N
     ):
         if (captures / name).exists():
             assert printed(capsys, "summary", str(captures / name)).startswith(first)
+
+
+def test_a_job_of_which_one_rank_does_not_show_its_device(tmp_path: Path) -> None:
+    whole = untraced(0)
+    whole.kernel(GEMM, 10, 2_000, 90_000)
+    files = untraced(3).write(tmp_path / "rank0.sqlite"), whole.write(tmp_path / "rank1.sqlite")
+    job = job_of("job", [pyprof.load(str(file)).summary() for file in files], None)
+    assert job.unseen is not None and [one.kind for one in job.advice] == ["record_cuda"] and job.flops == 4 * 2 * 64**3
+    assert (job.wall_ns, job.utilised.flops_per_busy_s, job.utilised.flops_per_busy_s_min) == (None, None, None)

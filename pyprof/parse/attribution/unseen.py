@@ -37,8 +37,10 @@ _GRAPHS = {
 }
 _SOME = "call torch.cuda.synchronize() before recording begins and ends, and record fewer steps: kernels were dropped"
 _INSTRUMENTS = "torch.mps.profiler.profile() shows them in Xcode's Instruments; --gpu FILE.json gives the peaks of a device"
+_FOREIGN = "record with a profiler that writes what this device did as events of its own; --gpu FILE.json gives its peaks"
 _UNTRACED = {
-    "kineto": f"add ProfilerActivity.CUDA to the activities of torch.profiler.profile; where it is there: {_PROFILERS}",
+    "kineto": f"add ProfilerActivity.CUDA to the activities of torch.profiler.profile; where it is there: {_PROFILERS}; "
+    "a program of the CPU alone is known as one where CUDA_VISIBLE_DEVICES is empty",
     "nsys": "record with nsys profile -t cuda,nvtx",
 }
 
@@ -74,7 +76,7 @@ def unseen_of(trace: Trace, launch: Array) -> tuple[Unseen | None, int]:
             what = f"CUDA was not traced: no call of it is in the capture, although there is a GPU ({gpu})"
             return Unseen(what, _UNTRACED[tool]), 0
         if not _of_names(trace.launches["name"], trace.strings.values, _KNOWN).any():  # of others it is not known which launch
-            return Unseen(f"the work of the device ({gpu}) is not in the capture, only calls of its runtime", _NONE[tool]), 0
+            return Unseen(f"the work of the device ({gpu}) is not in the capture, only calls of its runtime", _FOREIGN), 0
     if found.lost_graphs > _MOST * found.graphs:
         what = f"{found.lost_graphs:,} of {_counted(found.graphs, 'launch')} of CUDA graphs have no kernel in the capture"
         return Unseen(what, _GRAPHS[tool]), lost

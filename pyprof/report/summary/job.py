@@ -30,7 +30,11 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
     """The summary of a job. late: the rank that the others wait for, None: no rank stands out; notes: further ones."""
     first = ranks[0]
     busy, idle, wall = _wall(ranks)
-    advice = _advice(ranks, late, wall or 0)
+    unseen = next((one.unseen for one in ranks if one.unseen is not None), None)
+    advice, used = _advice(ranks, late, wall or 0), _utilised(ranks)
+    if unseen is not None:  # of one rank: of the job no rate, and nothing else to advise
+        advice = tuple(one for one in advice if one.kind == "record_cuda")
+        used = Utilised(**{**dict.fromkeys(Utilised._fields), "precisions": {}, **_added([used], "flops")})
     names = dict.fromkeys(name for one in ranks for name in one.phases)
     total = sum(one.kernel_ns for one in ranks)
     each = [(one.known, one.kernel_ns) for one in ranks if one.known is not None]
@@ -39,12 +43,12 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
     return replace(
         first, file=name, ranks=len(ranks), devices=tuple(device for one in ranks for device in one.devices), wall_ns=wall,
         busy_ns=None if wall is None else sum(busy.values()), busy=busy, idle_ns=idle, kernel_ns=total,
-        kernels=sum(one.kernels for one in ranks), steps=_steps(ranks), utilised=_utilised(ranks),
+        kernels=sum(one.kernels for one in ranks), steps=_steps(ranks), utilised=used,
         phases={name: sum(one.phases.get(name, 0) for one in ranks) for name in names},
         ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
         families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=Known(*shares) if each else None,
         step_phases=_step_phases(ranks), advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
-        unseen=next((one.unseen for one in ranks if one.unseen is not None), None),
+        unseen=unseen, ranges=(),
     )  # fmt: skip
 
 

@@ -281,7 +281,7 @@ def _wrapped(text: str, width: int, indent: str, most: int, style: str = "") -> 
 
 def _known(summary: Figures, units: Units, most: int) -> Iterator[Line]:
     """How much is known of the time, and notes."""
-    if summary.known is not None:
+    if summary.known is not None and not summary.ranges:
         of = summary.known
         shares = ((of.op, "op"), (of.shapes, "shapes"), (of.flops, "FLOPs"), (of.bytes, "bytes"))
         texts = [f"{name} {known_share(share)}" for share, name in shares]
