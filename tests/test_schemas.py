@@ -28,7 +28,9 @@ from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.division import BUSY
 from tests.rank_traces import Steps
 from tests.report.diff.test_diff import Program, steady
+from tests.report.test_unseen import ranges_alone
 from tests.timers.test_block_timers import filled
+from tests.tiny import Nsys
 
 GIVEN = (
     "kineto/h100_bert_small.json.gz", "kineto/multi_stream_sync.json.gz", "kineto/normalization_layers.json.gz",
@@ -213,17 +215,30 @@ def test_counters_and_jobs_of_given_captures(captures: Path, capsys: pytest.Capt
     obeys("ranks", written(capsys, "ranks", *ranks))
 
 
+def varying(path: Path, known: bool) -> str:
+    """Four steps of a product with other shapes in each; known: in the last one too."""
+    n = Nsys()
+    for step in range(4):
+        begin = 100_000 * (step + 1)
+        n.range(f"ProfilerStep#{step}", begin, begin + 90_000)
+        shapes = f"fp32[{32 + step},64], fp32[64,64]" if known or step < 3 else "None, None"
+        n.range(f'mm({shapes}) #pyprof{{"mod":"torch"}}', begin + 1_000, begin + 9_000)
+        n.kernel("ampere_sgemm_128x64_nn", begin + 2_000, begin + 10_000, begin + 20_000)
+    return str(n.write(path))
+
+
 def test_no_key_is_dead(tmp_path: Path, captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = changed(tmp_path)
     ranks = str(Steps(2).write(tmp_path / "ranks"))
     longer = Program(steady(steps=7))
     longer.shapes = "fp32[32,512], fp32[512,512], None"
     unlike = written(capsys, "diff", before, longer.write(tmp_path / "longer.sqlite"))
+    bounded = written(capsys, "diff", varying(tmp_path / "whole.sqlite", True), varying(tmp_path / "part.sqlite", False))
     documents = {
-        "summary": [written(capsys, "summary", before, after), *(
+        "summary": [written(capsys, "summary", before, after, ranges_alone(tmp_path / "ranges.sqlite")), *(
             written(capsys, "summary", str(captures / name)) for name in (*GIVEN[:2], GIVEN[4], "kineto/h100_vit.json.gz", *MANY[1:])
         )],
-        "diff": [written(capsys, "diff", before, after), written(capsys, "diff", after, before), unlike, written(capsys, "diff", ranks, ranks),
+        "diff": [written(capsys, "diff", before, after), written(capsys, "diff", after, before), unlike, bounded, written(capsys, "diff", ranks, ranks),
                  written(capsys, "diff", str(captures / "kineto" / "h100_vit.json.gz"), str(captures / "kineto" / "mi300_vit.json.gz"))],
     }  # fmt: skip
     for name, found in documents.items():

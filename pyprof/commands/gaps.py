@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 
-from pyprof.errors import UsageError
+from pyprof.errors import InputError, UsageError
 from pyprof.loading.load import load
 from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, first_ns, in_window, window_given
@@ -51,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
     if options.bins < 1:
         raise UsageError(f"--bins takes a number from 1, not {options.bins}", "for example --bins 50")
     records = load(options.file, with_host=True)
+    if records.unseen is not None:
+        raise InputError(f"{options.file}: when its device worked is not known: {records.unseen.what}", records.unseen.do)
     overview = Overview(Frame(records), in_window(records, options) if window_given(options) else None)
     report = Report(overview, options.stream, options.bins)
     if overview.missing is not None:

@@ -17,6 +17,7 @@ from pyprof.hardware import cpus
 from pyprof.model.records import Records
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
+from pyprof.prof.sums import sums_of
 from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Fractions, Header, Integers, Table, Values
 
@@ -70,6 +71,7 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> LaunchGr
         of_own = _whole(own)
         amounts.append((np.where(any_known, total, of_own), np.where(of_own >= 0, ns, spent)))
     (moved, known_ns), (flops, _) = amounts
+    known_ns = np.where(np.bincount(code, frame.host_times[rows], len(launches)) > 0, 0, known_ns)  # no rate follows
     peak = _peaks(frame, code, rows, len(launches))
     names = np.array([f"{one.kernel} {one.graph} {one.category} {one.file} {one.nodes}" for one in launches], np.str_)
     order = np.lexsort((names, -ns))
@@ -139,9 +141,9 @@ def _amounts(sums: LaunchSums, times: BusyTimes) -> Cells:
         (_header("time_us", "Time(us)", "of all of them"), Fractions.not_nan(sums.ns / 1e3, 1)),
         (_header("busy", "Busy(%)", "share of the time of all rows"), share(times.total)),
         (_header("wall", "Wall(%)", "share of the wall time"), share(times.wall)),
-        (_header("gb", "GB", "10^9 bytes read and written, where known"), billions(sums.bytes)),
+        (_header("gb", "GB", "10^9 bytes read and written"), billions(sums.bytes)),
         (_header("gbs", "GB/s", "rate of those with known bytes"), Fractions.not_nan(_rate(sums), 2)),
-        (_header("gflop", "GFLOP", "10^9 operations, where known"), billions(sums.flops)),
+        (_header("gflop", "GFLOP", "10^9 operations"), billions(sums.flops)),
     ]
 
 
@@ -158,11 +160,13 @@ def categories(groups: LaunchGroups, times: BusyTimes) -> Table:
     kernel_names = {(int(c), launch.kernel, launch.file) for c, launch in zip(code, groups.launches, strict=True)}
     distinct = [sum(name[0] == category for name in kernel_names) for category in used.tolist()]
 
+    of = np.concatenate([at.ravel(), np.full(len(at.ravel()), len(used))])
+    ns = np.tile(groups.sums.ns, 2)
+
     def total(values: Ints) -> Ints:
         """Sums by category, then of everything; -1 unknown."""
-        known = values >= 0
-        of = np.concatenate([at.ravel()[known], np.full(int(known.sum()), len(used))])
-        return np.where(np.bincount(of, minlength=len(used) + 1) > 0, summed(of, np.tile(values[known], 2), len(used) + 1), -1)
+        found = sums_of(np.tile(values, 2), ns, of, len(used) + 1)
+        return np.where(found.enough, found.total, -1).astype(np.int64)
 
     cells: Cells = [
         (_header("category", "Category", "what kind of kernel", width=20), listed([*(CATEGORIES[c] for c in used), "total"])),

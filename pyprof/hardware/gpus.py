@@ -45,9 +45,12 @@ def _find(name: str, recorded: RecordedGpu) -> tuple[Gpu, list[str]]:
     alike = [gpu for gpu in called if recorded.cc is None or gpu.capability == recorded.cc]
     if alike:
         return _adapt(_narrowed(alike, name, recorded), name, recorded)
-    if not name.strip() and (unnamed := _without_name(recorded)):
+    generic = _GENERIC.fullmatch(name.strip()) is not None
+    if (generic or not name.strip()) and (unnamed := _without_name(name.strip(), recorded)):
         return unnamed
     gpu, notes = _by_capability(name, recorded)
+    if generic:
+        notes = [f"{name} is the name of many devices of AMD, and nothing else tells which: --gpu NAME gives its peak rates"]
     if called and recorded.cc is not None:
         major, minor = recorded.cc
         wrong = f"{name}: compute capability {major}.{minor} is recorded, {called[0].name} has {called[0].arch} in the table"
@@ -60,6 +63,7 @@ def _called(name: str) -> list[Gpu]:
     return [gpu for gpu, names in load() if is_named(names, name.strip())]
 
 
+_GENERIC = re.compile(r"(?:AMD )?(?:Radeon(?: ?\(TM\))?(?: Pro)?(?: Graphics)?|(?:Radeon )?Instinct|Device [0-9a-fA-F]{4})")
 _SLICE = re.compile(r"\bMIG\b")
 
 
@@ -109,15 +113,17 @@ def _listed(alike: Iterable[Gpu]) -> str:
     return " or ".join(gpu.name for gpu in alike)
 
 
-def _without_name(recorded: RecordedGpu) -> tuple[Gpu, list[str]] | None:
-    """The values that AMD devices of this capability, multiprocessors and memory share; ROCm may leave the name out."""
+def _without_name(name: str, recorded: RecordedGpu) -> tuple[Gpu, list[str]] | None:
+    """The values that AMD devices of this capability, multiprocessors and memory share; ROCm may leave the name out, or give
+    one that many have."""
     alike = [gpu for gpu, _ in load() if gpu.amd and gpu.capability == recorded.cc and gpu.sms == recorded.sms]
     if not alike:
         return None
     found = _narrowed(alike, "", recorded)
     gpu = _common(found)
     rates = "whose common rates are used" if len(found) > 1 else "by its memory" if len(alike) > 1 else "the only one"
-    return gpu, [f"the device has no name: {gpu.arch} with {recorded.sms} compute units is {gpu.name}, {rates}"]
+    called = f"{name} is the name of many devices" if name else "the device has no name"
+    return gpu, [f"{called}: {gpu.arch} with {recorded.sms} compute units is {gpu.name}, {rates}"]
 
 
 # GeForce parts multiply these at half rate when they accumulate in fp32, as torch does by default.

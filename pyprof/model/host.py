@@ -68,7 +68,8 @@ class Host(msgspec.Struct):
     """Everything the host did beside launching. work: by kind of WORK; recorder: time that recording Python frames took of each
     thread; graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they
     began (of many, evenly chosen ones, the first and last among them); loader: `single` for a DataLoader without workers,
-    `several` with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's."""
+    `several` with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's;
+    shapes: whether ops were recorded with the shapes of their arguments."""
 
     work: dict[str, list[Spans]] = {}
     recorder: list[Spans] = []
@@ -80,5 +81,6 @@ class Host(msgspec.Struct):
     loader: str = "none"
     optimizers: list[str] = []
     backward_ranges: bool = False
+    shapes: bool = False
     doing: list[Doing] = []
     begins: list[tuple[int, int, int]] = []

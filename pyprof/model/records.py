@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +48,12 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "bytes": ("i8", "bytes copied or set (memcpy, memset)"),
     "copykind": ("i1", "CUPTI copy kind: HtoD, DtoH, ..."),
     "graph_node": ("i8", "CUDA-graph node"),
-    "gpu": ("i4", "code into gpus"),
+    "gpu": (
+        "i4",
+        "code into gpus; of an op on the CPU: the device whose work for it was not recorded",
+    ),
     "launch_ns": ("i8", "begin of the API call that launched it"),
-    "launch_dur_ns": ("i8", "time of this call, in ns"),
+    "launch_dur_ns": ("i8", "time of this call, of a range that is a row its whole time, in ns"),
     "instance": ("i8", "op instance, numbered from 0 in order of begin"),
     "fwd_instance": ("i8", "backward: the forward op instance"),
     "stack": ("i4", "code into stacks: the kernel's own"),
@@ -146,13 +150,25 @@ def engine_rows(steps: Sequence[MarkedStep], after_ns: int = -1) -> list[int]:
     return sorted(rows, key=lambda at: steps[at].begin_ns)
 
 
+class Unseen(NamedTuple):
+    """Why records do not show the device's work as a whole, so that its busy and idle time are not known. what: a sentence with
+    numbers; do: how to record it."""
+
+    what: str
+    do: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.do}"
+
+
 @dataclass(eq=False, repr=False)
 class Records:
     """All records of one capture, or of several one after another.
 
     seq_offsets, seq_numbers: the sequence numbers of record i are seq_numbers[seq_offsets[i]:seq_offsets[i + 1]], one for each
     name in its stack's seq_names. counts: cases that attribution could not settle, by name. notes: for people. utc_ns: add it
-    to a time to get nanoseconds since 1970, -1 unknown (also for several captures together). steps, host: the capture's steps
+    to a time to get nanoseconds since 1970, -1 unknown (also for several captures together). unseen: what hides most of the
+    device's work, None: nothing. steps, host: the capture's steps
     and its host's work, None if the file has records alone (or they were not requested).
     """
 
@@ -168,6 +184,7 @@ class Records:
     notes: list[str] = field(default_factory=list)
     source: str = ""
     utc_ns: int = -1
+    unseen: Unseen | None = None
     steps: MarkedSteps | None = None
     host: Host | None = None
 
@@ -208,9 +225,11 @@ class Records:
         """Notes for a person, one line each: gaps in the capture, cases that attribution could not settle."""
         counted = []
         for what, count in sorted(self.counts.items()):
-            text = what.replace("kernels", "kernel", 1).replace("functions", "function", 1) if count == 1 else what
+            text = what
+            for one in ("kernel", "function", "launch") if count == 1 else ():
+                text = text.replace(f"{one}es" if one == "launch" else f"{one}s", one, 1)
             counted.append(f"{count} {text}")
-        return [*self.notes, *counted]
+        return [*([] if self.unseen is None else [str(self.unseen)]), *self.notes, *counted]
 
     def numbers(self, row: int) -> list[int]:
         """The sequence numbers of one record, in the order of its stack's seq_names."""
@@ -236,6 +255,7 @@ def concatenate(parts: list[Records]) -> Records:
     if len(parts) == 1:
         return parts[0]
     whole = Records({}, notes=[note for part in parts for note in part.notes])
+    whole.unseen = next((part.unseen for part in parts if part.unseen is not None), None)
     columns: dict[str, list[Array]] = {name: [] for name in COLUMNS}
     instances = 0
     for part in parts:

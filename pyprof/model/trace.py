@@ -305,7 +305,9 @@ class Trace:
 
     source: `nsys`, `nvprof` or `kineto`; session_end_ns: when recording stopped (-1 unknown); utc_ns: the difference between
     nanoseconds since 1970 and a time of the trace (-1 unknown); measured, samples: counters that were recorded with it, None
-    without; notes: what the capture lacks and what to do about it, one line each.
+    without; watched: whether the tool says that it watched for calls of CUDA and saw none; left_out:
+    kernels, copies and fills without a time that are in no table; notes: what the capture lacks and
+    what to do about it, one line each.
     """
 
     source: str
@@ -325,6 +327,8 @@ class Trace:
     utc_ns: int = -1
     measured: Measured | None = None
     samples: Samples | None = None
+    watched: bool = False
+    left_out: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property

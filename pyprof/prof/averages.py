@@ -17,7 +17,7 @@ from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.parse.attribution.op_executions import Executions
 from pyprof.prof import formulas
 from pyprof.prof.columns import TORCH_COLUMNS, TORCH_KEYS
-from pyprof.prof.group import LEAST_KNOWN
+from pyprof.prof.sums import is_enough
 from pyprof.tables.output import ordered
 from pyprof.tables.table import Fractions, Integers, Table, Texts, Values
 
@@ -81,7 +81,7 @@ def _shape(value: Any) -> list[Any]:
 
 
 def _costs(calls: list[OpCall | None], execution: Ints, spent: Ints, code: Ints, size: int) -> list[Values]:
-    """FLOPs, bytes and the share of time with known FLOPs of each group; a sum is unknown if too much of its time is.
+    """FLOPs, bytes and the share of time with known FLOPs of each group.
 
     execution: call of each execution; spent: time of each execution; code: group of each call.
     """
@@ -94,10 +94,11 @@ def _costs(calls: list[OpCall | None], execution: Ints, spent: Ints, code: Ints,
     for name in ("bytes", "flops"):
         values = [None if cost is None else getattr(cost, name) for cost in costs]
         known = np.array([value is not None for value in values], np.bool_)
-        share = np.bincount(code, weight * known, size) / np.bincount(code, weight, size)
+        of_known, of_all = np.bincount(code, weight * known, size), np.bincount(code, weight, size)
+        share, number = of_known / of_all, np.bincount(code, each * known, size)
         sums = [0] * size
         for value, times, group in zip(values, each.tolist(), code.tolist(), strict=True):
             sums[group] += times * (value or 0)
         total = np.array(sums, object if max(sums, default=0) >= 1 << 62 else np.int64)
-        parts.insert(0, Integers(total, share <= LEAST_KNOWN))
+        parts.insert(0, Integers(total, ~is_enough(of_known, of_all, number, np.bincount(code, each, size))))
     return [*parts, Fractions.not_nan(100 * share, 1)]

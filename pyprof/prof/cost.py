@@ -192,7 +192,7 @@ class _Costing:
     def _add(self, cost: Cost, reason: str = "", at_least: int | None = None, inferred: bool = False) -> int:
         amounts = (cost.matmul_flops or 0, cost.vector_flops or 0, cost.bytes or 0, at_least or 0)
         if min(amounts) < 0:
-            cost, reason, at_least = Cost(), "sizes below 0", None
+            cost, reason, at_least = Cost(), "a size below zero", None
         elif max(amounts) > _LARGEST:
             cost, reason, at_least = Cost(), "a cost beyond 64 bits", None
         parts = cost.matmul_flops, cost.vector_flops, cost.bytes, None if cost.bytes is not None else at_least

@@ -161,7 +161,7 @@ class Frame:
         """Least time, limit and lost time of every record. Computed per class, except for the few records that differ from
         theirs."""
         if self.whole is not self:
-            return self._own_roofline()
+            return self._of_devices(self._own_roofline())
         code, dur_ns = self.classes.code, self.records["dur_ns"]
         of_class = limits(self.of_classes._terms, self.of_classes._peaks.l2_bytes)
         found = roofline(dur_ns, dur_ns.astype(np.float64), None, of_class.take(code))
@@ -170,6 +170,17 @@ class Frame:
             some = others[start : start + PART_ROWS]
             for column, values in zip(found, self.take(some)._own_roofline(), strict=True):
                 column[some] = values
+        return self._of_devices(found)
+
+    @cached_property
+    def host_times(self) -> Bools:
+        """Ops whose work a device did unseen: what they took is the host's time, and no rate follows from it."""
+        return np.asarray((self.records["kind"] == ActivityKind.CPU) & (self.records["gpu"] >= 0))
+
+    def _of_devices(self, found: Roofline) -> Roofline:
+        if self.host_times.any():
+            for column, unknown in zip(found, (np.nan, -1, -1), strict=True):
+                column[self.host_times] = unknown
         return found
 
     @cached_property
@@ -353,6 +364,7 @@ class Frame:
                 ratio = of.flops / of.bytes
             else:
                 ratio = of.flops / of.time_ns / 1e3 if what == "flops" else of.bytes / of.time_ns
+                ratio[self.host_times] = np.nan
         return Fractions(ratio, ~np.isfinite(ratio), 3 if what == "flops" else 2)
 
 

@@ -1,8 +1,7 @@
 """Records with costs -> tables of groups: by any columns (`--group-by`), or by layer with its sublayers (`--tree layer`).
 
 A group counts op executions (calls) and kernels, and adds up time, FLOPs, bytes and lost time. Costs are already shared among
-the kernels of an op, so sums are right however rows are grouped. A sum with unknown rows is unknown, unless those take less
-than 1 % of the group's time.
+the kernels of an op, so sums are right however rows are grouped. A sum with unknown rows is unknown where `sums` says so.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.prof.columns import SUMS, TREE, RecordTable
 from pyprof.prof.frame import Frame
+from pyprof.prof.sums import exact_sum, is_enough
 from pyprof.tables.table import AnyInts, Fractions, Header, Integers, Table, Texts, Values, coded, sort_key
-
-LEAST_KNOWN = 0.99  # share of a group's time that must be known to print a sum
 
 
 class GroupedRows:
@@ -60,7 +58,8 @@ class GroupedRows:
         amount = self.amount(values)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = amount.values.astype(np.float64) / self.sum_of(np.where(values[self.rows] >= 0, self.ns, 0)) / scale
-        return Fractions(ratio, amount.unknown | ~np.isfinite(ratio), digits)
+        unseen = self.sum_of(self.frame.host_times[self.rows]) > 0
+        return Fractions(ratio, amount.unknown | unseen | ~np.isfinite(ratio), digits)
 
     def sum_of(self, values: AnyInts | Floats) -> Floats:
         """Per group: the sum of a number per row."""
@@ -74,7 +73,8 @@ class GroupedRows:
 
     def enough(self, known: Bools) -> Bools:
         """Per group: whether the rows of a mask are enough to call their sum the group's."""
-        return np.asarray((self.known(known) > LEAST_KNOWN) & (self.sum_of(known) > 0), np.bool_)
+        times = self.sum_of(np.where(known, self.ns, 0)), self.sum_of(self.ns)
+        return np.asarray(is_enough(*times, self.sum_of(known), self.kernels), np.bool_)
 
     def calls(self) -> Integers:
         """Executions of ops; a row of no instance is one by itself."""
@@ -183,13 +183,3 @@ def _depth_first(paths: list[tuple[str, ...]], time: list[int]) -> Ints:
         order.append(number)
         waiting += sorted(inside.get(paths[number], ()), key=lambda n: (-time[n], paths[n]), reverse=True)
     return np.array(order, np.int64)
-
-
-def exact_sum(values: AnyInts, group: Ints, groups: int) -> AnyInts:
-    """Exact sums by group of non-negative numbers; Python integers if a sum exceeds 64 bits."""
-    low, high = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-    np.add.at(low, group, values & 0xFFFFFFFF)
-    np.add.at(high, group, values >> 32)
-    if not groups or int(high.max()) + (int(low.max()) >> 32) < 1 << 30:
-        return (high << 32) + low
-    return np.array([(h << 32) + n for h, n in zip(high.tolist(), low.tolist(), strict=True)], object)

@@ -27,7 +27,7 @@ from pyprof.model.records import PHASES, Records
 from pyprof.model.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame, operand_tag
-from pyprof.prof.group import LEAST_KNOWN
+from pyprof.prof.sums import Amount, KnownSums, is_enough
 from pyprof.tables.table import PART_ROWS
 
 _COMPUTE = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
@@ -41,9 +41,10 @@ class Utilisation(NamedTuple):
 
     wall_ns: length of the window; busy_ns: its time with work on a device, mean over the devices; matmul_flops: of the products
     of forward and backward without recomputation; recomputed_flops: of those that ran again; flops: matrix and vector
-    operations of all records of which they are known; complete: whether all products and their precisions are known, but for
-    1 % of the time, so that the shares are no lower bounds; devices: how many; peak_flops_per_s: sum over the devices of the
-    mean peak of their products; peaks: precision (`bf16`) -> its share of the time of all products, largest first.
+    operations of all records, None if too few are known, flops_min: what they are at least then; complete: whether all
+    products and their precisions are known, but for 1 % of the time, so that the shares are no lower bounds; devices: how many;
+    peak_flops_per_s: sum over the devices of the mean peak of their products; peaks: precision (`bf16`) -> its share of the
+    time of all products, largest first.
     """
 
     wall_ns: int
@@ -51,6 +52,7 @@ class Utilisation(NamedTuple):
     matmul_flops: int | None
     recomputed_flops: int | None
     flops: int | None
+    flops_min: int | None
     complete: bool
     devices: int
     peak_flops_per_s: float | None
@@ -65,6 +67,16 @@ class Utilisation(NamedTuple):
     def flops_per_busy_s(self) -> float | None:
         """`flops` per second of busy time, all devices together."""
         return _rate(self.flops, self.busy_ns)
+
+    @property
+    def flops_per_wall_s_min(self) -> float | None:
+        """Lower bound of that rate where it is unknown."""
+        return _rate(self.flops_min, self.wall_ns)
+
+    @property
+    def flops_per_busy_s_min(self) -> float | None:
+        """Lower bound of that rate where it is unknown."""
+        return _rate(self.flops_min, self.busy_ns)
 
     @property
     def mfu(self) -> float | None:
@@ -125,7 +137,7 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
         busy_ns,
         sums.once if known else None,
         sums.again if known else None,
-        sums.flops,
+        *sums.flops,
         _enough(known_ns - unsure_ns, all_ns)
         and _enough(sums.compute_ns - sums.unlaunched_ns, sums.compute_ns)
         and not sums.one_way,
@@ -156,10 +168,10 @@ class _Rated(NamedTuple):
 
 
 class _Sums:
-    """Sums over rows of a frame. once, again: matrix FLOPs without and of recomputation; flops: all FLOPs, None if none are
-    known; unlaunched_ns: time of kernels without op and launch; one_way: whether a CPU program trained but its backward pass
-    was not recorded (ranges of autograd's functions are missing; on a GPU its kernels would be seen); products_ns: time of
-    products and of records that may be products."""
+    """Sums over rows of a frame. once, again: matrix FLOPs without and of recomputation; flops: all FLOPs; unlaunched_ns: time
+    of kernels without op and launch; one_way: whether a CPU program trained but its backward pass was not recorded (ranges of
+    autograd's functions are missing; on a GPU its kernels would be seen); products_ns: time of products and of records that
+    may be products."""
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
         alike, costs, (code, verdicts) = frame.classes.records, frame.costs, frame.class_verdicts
@@ -168,9 +180,9 @@ class _Sums:
         matmul, vector = (pool.take(cells.cost) for pool in (costs.pools.matmul_flops, costs.pools.vector_flops))
         kind, phase, call = (alike[name][of] for name in ("kind", "phase", "call"))
         on_cpu, compute = kind == ActivityKind.CPU, among(kind, _COMPUTE)
-        self.compute_ns, self.flops = int(cells.time_ns[compute].sum()), None
-        if (known := compute & (matmul >= 0) & (vector >= 0)).any():
-            self.flops = _total(matmul, cells.number, known) + _total(vector, cells.number, known)
+        known = compute & (matmul >= 0) & (vector >= 0)
+        self.compute_ns = int(cells.time_ns[compute].sum())
+        self.flops = _amount(cells, compute, known, _total(matmul, cells.number, known) + _total(vector, cells.number, known))
         self.one_way = (phase[on_cpu] == _OPTIMIZER).any() and not (phase[on_cpu] == PHASES.index("backward")).any()
         of_model = compute & (phase != _OPTIMIZER)
         product, again = of_model & (matmul > 0), alike["recomputed"][of] == 1
@@ -179,7 +191,9 @@ class _Sums:
         self.devices = distinct_rows(*device).columns.shape[1]
         # Possible products, by kernel name or, on the CPU, by op: all records not known to be something else.
         by_name = np.array([found.tc != "-" or found.math != "" for found in verdicts], np.bool_)
-        by_op = np.array([*(formulas.matmul_class(call.name) for call in frame.records.calls), False], np.bool_)
+        # An op without a formula, or without a name, may be one.
+        other = (not formulas.known(call.name) or formulas.matmul_class(call.name) for call in frame.records.calls)
+        by_op = np.array([*other, True], np.bool_)
         may = np.where(on_cpu, by_op[alike["own"][of]], by_name[codes] | (kind == ActivityKind.GRAPH))
         chosen = product | (of_model & (matmul < 0) & may)
         unsure = np.array([not found.math for found in verdicts], np.bool_)
@@ -220,6 +234,13 @@ def _total(values: Ints, number: Ints, which: Bools) -> int:
     return sum(value * often for value, often in zip(values[which].tolist(), number[which].tolist(), strict=True))
 
 
+def _amount(cells: _Cells, all_of: Bools, known: Bools, total: int) -> Amount:
+    """The sum over cells, of which some are known."""
+    times, numbers = ([int(column[which].sum()) for which in (known, all_of)] for column in (cells.time_ns, cells.number))
+    columns = (np.array([one]) for one in (total, times[0], numbers[0], times[1], numbers[1]))
+    return KnownSums(*columns).amounts()[0]
+
+
 def _device(records: Records, rows: Ints) -> list[Ints]:
     """Rank, process and number of each row's device, all -1 for the CPU."""
     on_cpu = records["kind"][rows] == ActivityKind.CPU
@@ -228,7 +249,7 @@ def _device(records: Records, rows: Ints) -> list[Ints]:
 
 def _enough(known_ns: int, all_ns: int) -> bool:
     """Whether the known part of the time is large enough for its sum to stand for the whole."""
-    return known_ns == all_ns or known_ns > LEAST_KNOWN * all_ns
+    return known_ns == all_ns or bool(is_enough(known_ns, all_ns, known_ns, all_ns))
 
 
 def _peak_of(frame: Frame, alike: _Alike) -> tuple[str, float | None]:

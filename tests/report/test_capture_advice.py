@@ -245,6 +245,16 @@ def test_kernels_of_backward_without_markers(tmp_path: Path) -> None:
     assert list(advice_of(overview_of(n, tmp_path))) == ["backward_markers"]
 
 
+def test_kernels_outside_of_ops_are_named_by_their_caller(tmp_path: Path) -> None:
+    k = Kineto()
+    k.add("cpu_op", "aten::empty", 0, 5, **{"Input Dims": [[8, 8]], "Input type": ["float"]})
+    k.frame("net.py(18): my_matmul", 5, 2000)
+    k.kernel(10, 20, 1000, "matmul_k(float*, int)")
+    found = advice_of(k.write(tmp_path))
+    assert list(found) == ["name_kernels"] and "net.py:18" in found["name_kernels"].evidence
+    assert all(word in found["name_kernels"].do for word in ("record_function", "custom_op", "pyprof.wrap", "formula"))
+
+
 def test_ops_without_shapes(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, seq = 3, op_id = 5", 0, 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -285,6 +286,10 @@ def test_a_training_step_on_the_cpu_without_its_backward_is_a_lower_bound(tmp_pa
     n = Nsys()
     n.range('mm(fp32[4,8], fp32[8,2]) #pyprof{"mod":"torch"}', 0, 300)
     assert _whole(n.write(tmp_path / "net.sqlite")).complete
+    other = copy.deepcopy(n)
+    other.range('attend(fp32[4,8]) #pyprof{"mod":"mine"}', 400, 900)  # may be a product, since nothing is known of it
+    found = _whole(other.write(tmp_path / "other.sqlite"))
+    assert not found.complete and (found.flops, found.flops_min) == (None, 2 * 4 * 8 * 2)
     n.range("Optimizer.step#SGD.step", 400, 900)
     n.range('add_(fp32[4,2], fp32[4,2]) #pyprof{"mod":"torch"}', 500, 600)
     found = _whole(n.write(tmp_path / "net.sqlite"))

@@ -15,9 +15,10 @@ from pyprof.columns.distinct import distinct_places, distinct_rows, distinct_val
 from pyprof.columns.nesting import any_order, runs
 from pyprof.columns.sorting import ascending, same_as_before
 from pyprof.columns.types import Array, Bools, Ints, Places, Rows
+from pyprof.errors import EmptyCapture
 from pyprof.model.markers import Kind
 from pyprof.model.opcall import OpCall, OpRules
-from pyprof.model.records import COLUMNS, GpuInfo, MarkedStep, Records
+from pyprof.model.records import COLUMNS, GpuInfo, MarkedStep, Records, Unseen
 from pyprof.model.trace import TABLES, ActivityKind, Trace, make_table
 from pyprof.parse.attribution.derived import telling_text, with_steps, with_sums
 from pyprof.parse.attribution.host import host_of
@@ -55,7 +56,7 @@ from pyprof.parse.attribution.slices import (
     attribute_slices,
 )
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
-from pyprof.parse.sources.times import launches_without_kernel
+from pyprof.parse.attribution.unseen import UNSEEN, unseen_of
 
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
@@ -83,15 +84,15 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     launch = launch_of_activity(trace)
     align_clocks(trace, launch)
     capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
-    lost = trace.launches["start_ns"][launches_without_kernel(trace)[0]].astype(np.int64)
     host = host_of(trace, capture, launch) if with_host else None
+    unseen, lost_ns = unseen_of(trace, launch)
     del trace  # from here on columns are freed as soon as no later rule reads them, unless the caller keeps them
     if len(launch):
         launches = find_launches(capture.trace, launch)  # rule 1
         capture.trace.launches = make_table("launches")
         kernels, results = attribute_slices(capture, launches, most)  # rules 2 and 3
     else:
-        launches, kernels, results = _attribute_cpu(capture)
+        launches, kernels, results = _attribute_cpu(capture, unseen)
     del launch
     directions = _find_directions(capture, launches, kernels, results.threads)  # rule 4
     forward = _join_forward(capture, kernels, results, directions)
@@ -107,7 +108,11 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     instances = _number_instances(capture, launches, kernels.inner, ops, forward.beside, steps)  # rule 6
     found = _RuleFindings(launches, kernels, directions, forward, steps, phases, instances)
     counts = _counts(capture, found) | results.stacks.cut | forward.unknown  # rule 7
+    counts[UNSEEN] = 0 if unseen else len(lost_ns)
     columns, devices = _columns(capture, found)
+    if unseen is not None and (columns["kind"][:1] == ActivityKind.CPU).any():  # what ran on the device is not known
+        devices = devices or [GpuInfo()]
+        columns["gpu"] = np.broadcast_to(np.int32(0), len(columns["kind"]))
     capture.trace.activities = make_table("activities")
     calls, engine_steps, launch_thread, on_engine = (
         instances.calls,
@@ -120,7 +125,8 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     records.counts = {name: count for name, count in counts.items() if count}
     records.calls, records.gpus, records.engine_steps, records.host = calls, devices, engine_steps, host
     records.notes += capture.notes
-    mark_steps(records, marks, lost)
+    records.unseen = unseen
+    mark_steps(records, marks, lost_ns)
     return records
 
 
@@ -131,12 +137,15 @@ def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
     return launches.launched, Rows(attribute_slices(capture, launches, MOST_KERNELS)[0].range_row)
 
 
-def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, KernelRanges, SliceResults]:
+def _attribute_cpu(capture: CaptureFacts, unseen: Unseen | None) -> tuple[Launched, KernelRanges, SliceResults]:
     """Rules 2 and 3 without a GPU: ops on the CPU take the place of activities."""
     from pyprof.parse.attribution.cpu import cpu_rows
 
     around = ops_around(capture)
-    called, capture.trace.activities, at = cpu_rows(capture, around)
+    try:
+        called, capture.trace.activities, at = cpu_rows(capture, around)
+    except EmptyCapture as error:
+        raise (EmptyCapture(*unseen) if unseen is not None else error) from None
     found, results = KernelRanges.unknown(len(at)), SliceResults(capture)
     everything = Slice(0, -1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
     placed = Placed(at, np.zeros(len(at), np.bool_), called.range_thread, called.when)

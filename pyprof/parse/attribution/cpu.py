@@ -3,6 +3,8 @@
 Own time is the time of its range minus that of instances nested in it (copies and casts), so the rows of a thread add up to the
 time of its ops. Views and allocations inside an op belong to it. The row is named after the part of the op that took most time,
 if any part computes among those: which copy or allocation takes longest differs from run to run.
+
+Of a program on a GPU of which only ranges without ops were recorded, each range is a row.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, nearest, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, Nested
 
+_NAMED = (Kind.USER, Kind.LAYER, Kind.STEP)
+
 
 def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table, Positions]:
     """Stand-ins for GPU activities: when and where each row was called, the table of activities, and the position in `around`.
@@ -25,7 +29,9 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table,
     Raises EmptyCapture if there are no ops.
     """
     nested, labels, label, start, formula_root = around.nested, around.labels, around.label, around.start, around.formula_root
-    if not labels.is_op[label].any():
+    ranges_alone = np.isin(around.kind, _NAMED) & (np.arange(len(label)) < len(label) - 1)
+    has_ops = bool(labels.is_op[label].any())
+    if not has_ops and not (len(capture.trace.devices["name"]) and ranges_alone.any()):
         hint = (
             "record with ProfilerActivity.CPU, or by: pyprof run --tool torch net.py; ui.perfetto.dev shows steps and frames"
             if capture.trace.source == "kineto"
@@ -42,14 +48,14 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table,
     computes = ~moves & np.array(
         [*(call is not None and not rules.is_structural(call.name) for call in calls), False], np.bool_
     )
-    roots |= _without_formula(around, roots, roots & ~moves[label])
+    roots = roots | _without_formula(around, roots, roots & ~moves[label]) if has_ops else ranges_alone
     owner = nearest(nested, roots)
     at = np.flatnonzero(roots)
     outer = owner[nested.parent[at]]
     own_time = duration.copy()
     np.subtract.at(own_time, outer[outer >= 0], duration[at][outer >= 0])
     copied = labels.copy[label] & with_none(labels.copy[label][owner[nested.parent]])
-    named = labels.inner[label] | labels.is_op[label]
+    named = labels.inner[label] | labels.is_op[label] if has_ops else ranges_alone
     busiest = _busiest(nested, owner, duration, (named, named & computes[label]), copied)[at]
     name_of = np.empty(len(markers), np.int64)
     for code in distinct_values(label[busiest]).tolist():
@@ -60,7 +66,7 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Table,
     called = Launched(
         launched=np.ones(len(at), np.bool_),
         launch_ns=start[at],
-        launch_dur_ns=none,
+        launch_dur_ns=none if has_ops else duration[at],
         launch_thread=thread,
         range_thread=thread,
         when=start[at],

@@ -126,6 +126,7 @@ class _HostOfCapture:
             loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
             doing=doing, begins=begins_of_steps(trace) if doing else [],
+            shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip
 
     def named(self, named: Callable[[str], object]) -> Bools:

@@ -19,7 +19,7 @@ from pyprof.model.trace import COPY_KINDS, ActivityKind, Table, Trace, concatena
 from pyprof.parse.sources.emit_texts import texts_reader
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
-from pyprof.parse.sources.times import LeftOut, lost_launches
+from pyprof.parse.sources.times import LeftOut
 
 _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1
@@ -72,10 +72,12 @@ def read(db: Database) -> Trace:
     trace.threads, trace.processes = export.threads()
     trace.devices = export.devices()
     if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
-        raise _empty(db)
-    trace.notes += [*export.left_out.notes(), *lost_launches(trace, export.left_out.activities)]
-    if not len(trace.activities["start_ns"]) and not len(trace.launches["start_ns"]) and len(trace.devices["name"]):
-        trace.notes.append("CUDA was not traced, though there is a GPU: record with `nsys profile -t cuda,nvtx ...`")
+        raise _empty(db, trace)
+    trace.notes += export.left_out.notes()
+    trace.left_out = export.left_out.activities
+    if not len(trace.launches["corr"]) and db.has("DIAGNOSTIC_EVENT", "text"):
+        said = db.rows("SELECT text FROM DIAGNOSTIC_EVENT")
+        trace.watched = any("No CUDA events collected" in _text(text) for (text,) in said)
     return trace
 
 
@@ -262,15 +264,18 @@ class _Export:
         return make_table("devices", columns)
 
 
-def _empty(db: Database) -> EmptyCapture:
+def _empty(db: Database, trace: Trace) -> EmptyCapture:
     """The error for an export without activity, with what nsys itself reports about the recording."""
     reported: list[str] = []
     if db.has("DIAGNOSTIC_EVENT", "severity", "text"):
         rows = db.rows("SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY text LIMIT 3")
-        reported = [text.splitlines()[0] for (value,) in rows if (text := _text(value).strip())]
+        reported = [f"nsys reports: {text.splitlines()[0]}" for (value,) in rows if (text := _text(value).strip())]
+    named = np.array(["Launch" in text for text in trace.strings.values] + [False], np.bool_)
+    if launched := int(named[trace.launches["name"]].sum()):
+        reported.insert(0, f"{launched:,} calls launched kernels, and none was recorded")
     return EmptyCapture(
         f"{db.name}: the capture holds neither GPU activity nor NVTX ranges"
-        + (f" (nsys reports: {'; '.join(reported)})" if reported else ""),
+        + (f" ({'; '.join(reported)})" if reported else ""),
         "record with `nsys profile -t cuda,nvtx ...`, and check that the program ran CUDA work while recording was on",
     )
 

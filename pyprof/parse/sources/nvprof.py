@@ -21,7 +21,7 @@ from pyprof.parse.sources.emit_texts import texts_reader
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import PageBlock
 from pyprof.parse.sources.sqlite_pages.reader import Batch, PackedTexts
-from pyprof.parse.sources.times import LeftOut, lost_launches, of_epoch
+from pyprof.parse.sources.times import LeftOut, of_epoch
 
 _BY_NUMBER = "values of metrics and events are in the file by number, without names, and are not read"
 _COUNTED = ("CUPTI_ACTIVITY_KIND_METRIC", "CUPTI_ACTIVITY_KIND_EVENT")
@@ -97,7 +97,7 @@ class _NvprofReader:
                 "check that the program reached its CUDA work (with --profile-from-start off it must call cudaProfilerStart), "
                 "and note that nvprof cannot profile GPUs of compute capability 8.0 and later: use nsys there",
             )
-        trace.notes += lost_launches(trace, self.left_out.activities)
+        trace.left_out = self.left_out.activities
         counted = sum(len(self.db.integers(table, {"id": "id"})["id"]) for table in _COUNTED)
         if counted:
             trace.notes.append(

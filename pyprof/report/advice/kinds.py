@@ -20,14 +20,17 @@ from pyprof.report.advice import (
     host_copy,
     launch_bound,
     lost_records,
+    name_kernels,
     profiler_overhead,
     recomputation,
+    record_cuda,
     record_shapes,
     record_stacks,
     reduced_precision,
     small_work,
     straggler,
     synchronization,
+    unified_memory,
     warmup,
 )
 from pyprof.report.advice.base import Advice, Budget
@@ -42,6 +45,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     straggler.find,
     exposed_communication.find,
     host_copy.find,
+    unified_memory.find,
     fused_attention.find,
     channels_last.find,
     gemm_alignment.find,
@@ -51,11 +55,13 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     small_work.find,
     graph_nodes.find,
     record_shapes.find,
+    name_kernels.find,
     record_stacks.find,
     backward_markers.find,
     lost_records.find,
     profiler_overhead.find,
     warmup.find,
+    record_cuda.find,
 )
 _ALONE = "warmup"  # of a cold capture nothing else can be said
 
@@ -72,6 +78,8 @@ def kinds_text() -> str:
 def advise(overview: Overview) -> list[Advice]:
     """All advice. What saves most comes first, what is about the capture itself last."""
     budget = Budget(overview.division)
+    if (unseen := record_cuda.find(overview, budget)) is not None:  # nor of one that does not show the device's work
+        return [unseen]
     found = [one for find in KINDS if (one := find(overview, budget)) is not None]
     alone = [one for one in found if one.kind == _ALONE]
     return alone or sorted(found, key=lambda one: (one.saves_ns is None, -(one.saves_ns or 0), one.kind))

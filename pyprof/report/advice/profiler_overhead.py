@@ -8,7 +8,8 @@ from pyprof.report.advice.base import Advice, Budget, counted, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of the wall time: idle because the host is late
-_DO = "torch.profiler.profile(with_stack=False, profile_memory=False, record_shapes=False): then see what of it remains"
+_DO = "torch.profiler.profile(with_stack=False, profile_memory=False): then see what of it remains"
+_MOST_NS = 100_000  # late for each call: recording one takes a microsecond or a few, so that more is not the recorder's
 
 
 def find(overview: Overview, _: Budget) -> Advice | None:
@@ -22,10 +23,12 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         return None
     first, last = np.searchsorted(host.frame_ns, [overview.division.begin_ns, overview.division.end_ns])
     number = round(int(last - first) / len(host.frame_ns) * host.frames)
+    if not own and late > _MOST_NS * number:
+        return None
     about = "" if host.frames == len(host.frame_ns) else "about "  # of many only some are known by their begin
     evidence = f"the devices waited {ms(late)} for a host that recorded {about}{counted(number, 'call')} of Python functions"
     if own:
         evidence += f": at least {ms(own)} are the recorder's"
-    elif number:
+    else:
         evidence += f", {late / number / 1e3:.1f} us each: how much of it is the recorder's the trace does not show"
     return Advice("profiler_overhead", None, own or None, evidence, _DO)

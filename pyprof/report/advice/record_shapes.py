@@ -24,6 +24,8 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         evidence = f"the ops of {part:.0%} of the kernel time are known without shapes, so that their FLOPs and bytes are not"
         return Advice("record_shapes", None, None, evidence, _PROFILER if source == "kineto" else _EMIT)
     bare = (overview.records["call"][rows] < 0) & ~replayed(overview, rows)
+    if overview.host.shapes and source == "kineto":  # the ops that there are have theirs
+        return None
     if (part := share(overview, rows, bare)) < 1 - _LEAST:
         return None
     evidence = f"no ops are recorded for {part:.0%} of the kernel time: only names and times of kernels speak"

@@ -43,14 +43,17 @@ _PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both mus
 
 @dataclass(frozen=True)
 class Side:
-    """All executions of an op in one capture. flops, bytes: None unknown; kernel, math, tc: "" unknown."""
+    """All executions of an op in one capture. flops, bytes: None unknown, flops_min and bytes_min are lower bounds then;
+    kernel, math, tc: "" unknown."""
 
     key: OpKey
     time_ns: int
     instances: int
     kernels: int
     flops: int | None
+    flops_min: int | None
     bytes: int | None
+    bytes_min: int | None
     kernel: str
     math: str
     tc: str
@@ -171,6 +174,9 @@ class Comparison:
     @cached_property
     def judgement(self) -> tuple[bool, str]:
         """(whether the captures are comparable, the reason)."""
+        unseen = [overview.records.unseen for overview in self.overviews]
+        if (one := unseen[0] or unseen[1]) is not None and None in unseen:
+            return False, f"one does not show the device's work: {one.what}"
         shares = [self._share_of_matched(side, range(4)) for side in range(2)]
         if min(shares) < _ALIKE:
             return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their kernel time"
@@ -188,6 +194,8 @@ class Comparison:
         count = int(self._has_op(0, self._rows).sum())
         texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
         names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
+        if one is not None:
+            texts.append(f"the device's work is in neither, times are the host's ({one.what})")
         if names[0] != names[1] and all(names):
             texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
         return True, "; ".join(texts)
@@ -247,15 +255,14 @@ def _sides(found: Occurrences, group: Ints, keys: Ints) -> list[Side]:
     time, instances, kernels = (
         summed(of, column[rows], count).tolist() for column in (found.time_ns, found.instances, found.kernels)
     )
-    amounts = []
-    for column in (found.flops, found.bytes):
-        unknown = np.bincount(of[column[rows] < 0], minlength=count) > 0
-        sums = summed(of, np.maximum(column[rows], 0), count)
-        amounts.append([None if missing else value for missing, value in zip(unknown.tolist(), sums.tolist(), strict=True)])
+    flops, moved = (column.take(rows).by(of, count).amounts() for column in (found.flops, found.bytes))
     leader = rows[distinct_rows(of).first] if len(rows) else rows  # every group has a row
     texts = [[found.shown[name][row] for row in leader.tolist()] for name in ("kernel", "math", "tc")]
-    columns = zip(keys.tolist(), time, instances, kernels, *amounts, *texts, strict=True)
-    return [Side(found.keys[key], *rest) for key, *rest in columns]
+    columns = zip(keys.tolist(), time, instances, kernels, flops, moved, *texts, strict=True)
+    return [
+        Side(found.keys[key], ns, ran, number, *of_flops, *of_bytes, *rest)
+        for key, ns, ran, number, of_flops, of_bytes, *rest in columns
+    ]
 
 
 def _what(before: Side, after: Side) -> tuple[str, ...]:

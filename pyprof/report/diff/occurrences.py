@@ -17,6 +17,7 @@ from pyprof.columns.nesting import stable_order
 from pyprof.columns.types import Floats, Ints
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
+from pyprof.prof.sums import KnownSums, sums_of
 from pyprof.report.time.overview import Overview
 from pyprof.tables.table import Texts
 
@@ -40,7 +41,7 @@ class Occurrences:
     """One row per occurrence, in order of first begin.
 
     key: place in `keys`; nth: number among those with this key in a step; instances: executions; kernels, time_ns, flops,
-    bytes: of all executions, -1 unknown; shown: for each column of SHOWN the value with most time, "" unknown; pair_row,
+    bytes: of all executions; shown: for each column of SHOWN the value with most time, "" unknown; pair_row,
     pair_step, pair_ns: time of an occurrence in one of the `steps`.
     """
 
@@ -50,8 +51,8 @@ class Occurrences:
     instances: Ints
     kernels: Ints
     time_ns: Ints
-    flops: Ints
-    bytes: Ints
+    flops: KnownSums
+    bytes: KnownSums
     shown: dict[str, list[str]]
     pair_row: Ints
     pair_step: Ints
@@ -94,8 +95,8 @@ def occurrences(overview: Overview) -> Occurrences:
         instances=np.bincount(row, minlength=count),
         kernels=np.bincount(of_record, minlength=count),
         time_ns=summed(row, unit_ns, count),
-        flops=_known_sum(costs.flops_of(rows), of_record, count),
-        bytes=_known_sum(costs.of("bytes", rows), of_record, count),
+        flops=sums_of(costs.flops_of(rows), time, of_record, count),
+        bytes=sums_of(costs.of("bytes", rows), time, of_record, count),
         shown={name: _longest(RecordTable(frame).of(name), rows, of_record, time, count) for name in SHOWN},
         pair_row=pair_row,
         pair_step=pair_step,
@@ -175,12 +176,6 @@ def _running_number(key: Ints, step: Ints) -> Ints:
     number = np.empty(len(code), np.int64)
     number[order] = np.arange(len(code)) - np.maximum.accumulate(np.where(new, np.arange(len(code)), 0))
     return number
-
-
-def _known_sum(values: Ints, group: Ints, groups: int) -> Ints:
-    """Sums by group, -1 if a value is unknown (below 0)."""
-    unknown = np.bincount(group[values < 0], minlength=groups) > 0
-    return np.where(unknown, -1, summed(group, np.maximum(values, 0), groups))
 
 
 def _longest(values: object, rows: Ints, group: Ints, time: Ints, groups: int) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyprof.prof.group import LEAST_KNOWN
+from pyprof.prof.sums import LEAST_KNOWN
 
 
 @dataclass(eq=False)

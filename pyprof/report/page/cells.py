@@ -17,8 +17,9 @@ from pyprof.columns.types import Ints
 from pyprof.hardware.names import short_name
 from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame, params
-from pyprof.prof.group import exact_sum, layer_names
+from pyprof.prof.group import layer_names
 from pyprof.prof.roofline import BOUNDS
+from pyprof.prof.sums import exact_sum
 from pyprof.tables.names import text_of
 
 MOST = 12_000  # cells of a page; the smallest ones beyond it are summed up
@@ -98,8 +99,9 @@ def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _CellSums:
     instance, time = frame.records["instance"][rows], np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
     begins = (instance < 0) | is_first(instance)
     found = [np.bincount(group, minlength=count), np.bincount(group[begins], minlength=count), summed(group, time, count)]
+    seen = ~frame.host_times[rows]
     for values in (frame.costs.flops_of(rows), frame.costs.of("bytes", rows), frame.roofline.lost_ns[rows]):
-        known = values >= 0
+        known = (values >= 0) & seen
         found.append(_sum(np.where(known, values, 0), group, count))
         found.append(summed(group, np.where(known, time, 0), count))
     least = np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64)

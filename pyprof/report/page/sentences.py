@@ -107,6 +107,8 @@ def _missing(summary: Figures) -> Iterator[str]:
 
 def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
     """How long the device idles, why, and before which op. places: from `places_of`."""
+    if summary.unseen is not None:
+        return f"{text_of(summary.unseen.what)}, so idle time is not known."
     if summary.wall_ns is None:
         return "The records do not say when they ran, so idle time is not known."
     total = sum(summary.idle_ns.values())

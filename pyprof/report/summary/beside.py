@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyprof.messages import one_line
 from pyprof.report.summary.model import Figures
-from pyprof.report.summary.styled import Line, Units, percent, utilised
+from pyprof.report.summary.styled import Line, Units, at_least, percent, utilised
 from pyprof.tables.shorten import shortened
 
 _LABEL = 24
@@ -21,6 +22,10 @@ def beside(found: Sequence[Figures], units: Units) -> list[Line]:
     """The lines of the screen: as many columns side by side as fit."""
     number = max((units.width - _LABEL) // _LEAST_WIDTH, 1)
     result: list[Line] = []
+    for one in found:
+        if one.unseen is not None:
+            text = one_line(f"{one.file.rstrip('/').rpartition('/')[2]}: {one.unseen.what}")
+            result += [[(part, "bold")] for part in textwrap.wrap(text, units.width)]
     for at in range(0, len(found), number):
         some = found[at : at + number]
         result += [[]] if result else []
@@ -57,7 +62,7 @@ def _rows(found: Sequence[Figures], units: Units) -> Iterator[Row]:
     yield row("busy", lambda one: percent(one.busy_ns, one.wall_ns))
     yield row("MFU", lambda one: utilised(one.utilised.mfu, one.utilised.mfu_min))
     yield row("HFU", lambda one: utilised(one.utilised.hfu, one.utilised.hfu_min))
-    yield row("rate over wall", lambda one: units.of(one.utilised.flops_per_wall_s, "FLOP/s"))
+    yield row("rate over wall", lambda one: _rate(one, units))
     for title, parts in (("busy by", [one.busy for one in found]), ("idle by", [one.idle_ns for one in found])):
         yield title, [""] * len(found)
         for name in _largest(parts):
@@ -74,6 +79,11 @@ def _rows(found: Sequence[Figures], units: Units) -> Iterator[Row]:
     for at in range(min(max((len(one.advice) for one in found), default=0), _ADVICE)):
         yield f"  {at + 1}", [one.advice[at].kind if at < len(one.advice) else "" for one in found]
         yield "    saves at most", [units.ns(one.advice[at].saves_ns) if at < len(one.advice) else "" for one in found]
+
+
+def _rate(one: Figures, units: Units) -> str:
+    used = one.utilised
+    return at_least(used.flops_per_wall_s, used.flops_per_wall_s_min, lambda rate: units.of(rate, "FLOP/s"))
 
 
 def _largest(parts: Sequence[Mapping[str, int]]) -> list[str]:

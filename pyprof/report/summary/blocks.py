@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyprof.messages import one_line
-from pyprof.prof.group import LEAST_KNOWN
 from pyprof.report.summary.model import Figures, Share, StepPhase
 from pyprof.report.summary.styled import Line, Units, percent
 from pyprof.tables.shorten import shortened
@@ -146,6 +145,30 @@ def step_phase_rows(summary: Figures, units: Units) -> list[Line]:
     return [[(text, "" if at else "bold")] for at, text in enumerate(texts)]
 
 
+def range_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:
+    """The ranges of a capture that holds nothing else."""
+    head = ("Ranges", "number", "time", "mean", "min", "max")
+    shown = summary.ranges[:most]
+    rows = [
+        (
+            f"{one.number:,}", units.ns(one.time_ns), units.ns(one.time_ns / max(one.number, 1)), units.ns(one.min_ns),
+            units.ns(one.max_ns),
+        )
+        for one in shown
+    ]  # fmt: skip
+    widths = [max(len(head[at + 1]), *(len(row[at]) for row in rows)) for at in range(len(head) - 1)]
+    room = max(units.width - sum(widths) - 2 * len(widths), 1)
+    names = [one_line(f"|{one.name or 'na'}")[1:] for one in shown]
+    short = shortened(names, min(room, max(map(len, [head[0], *names]))))
+    left = max(map(len, [head[0], *short.values()]))
+    lines = [(head[0], head[1:]), *((short[name], row) for name, row in zip(names, rows, strict=True))]
+    texts = ["  ".join([f"{name:<{left}}", *map(str.rjust, cells, widths)]) for name, cells in lines]
+    result: list[Line] = [[(text, "" if at else "bold")] for at, text in enumerate(texts)]
+    if len(summary.ranges) > most:
+        result.append(_more(command.replace("pyprof prof", "pyprof summary"), "--table ranges", units.width))
+    return result
+
+
 def _step_phase(one: StepPhase, units: Units) -> tuple[str, ...]:
     batch = None if one.requests is None or not one.steps else one.requests / one.steps
     of_steps = (
@@ -155,15 +178,14 @@ def _step_phase(one: StepPhase, units: Units) -> tuple[str, ...]:
         units.ns(one.time_ns),
         units.number(one.tokens_per_s),
     )
-    work = _known(one.flops, one.known_flops, "FLOP", units), _known(one.bytes, one.known_bytes, "B", units)
+    work = _bounded(one.flops, one.flops_min, "FLOP", units), _bounded(one.bytes, one.bytes_min, "B", units)
     peak = "na" if one.peak is None else percent(one.peak)
     return one.phase or "phase unknown", *(of_steps if one.steps else ("",) * 5), units.ns(one.kernel_ns), *work, peak
 
 
-def _known(number: int | None, share: float | None, unit: str, units: Units) -> str:
-    """A sum over kernels, marked as a lower bound where too little is known."""
-    least = number is not None and share is not None and share <= LEAST_KNOWN
-    return f"{'≥ ' if least else ''}{units.of(number, unit)}"
+def _bounded(number: int | None, least: int | None, unit: str, units: Units) -> str:
+    """A sum over kernels; where it is unknown its lower bound, marked as one."""
+    return units.of(number, unit) if least is None else f"≥ {units.of(least, unit)}"
 
 
 def lost_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +14,9 @@ from pyprof.hardware import cpus
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame, params
-from pyprof.prof.group import LEAST_KNOWN, exact_sum, layer_names
+from pyprof.prof.group import layer_names
 from pyprof.prof.roofline import BOUNDS
+from pyprof.prof.sums import sums_of
 from pyprof.report.advice.base import IN_PART, without_numbers
 from pyprof.report.summary.model import LostPlace, Share
 from pyprof.tables.table import Texts
@@ -25,18 +25,11 @@ _PLACES = 10
 _WHOLE = 0.99  # of the time in layers: a layer with this much counts as around all of them
 
 
-class KnownSums(NamedTuple):
-    """Per group of like records: time and number of those with a known value, and the sum of these values."""
-
-    time_ns: Ints
-    number: Ints
-    sums: Ints
-
-
 class Kernels:
     """Kernels of a window: their times (0 where unknown) and time above the roofline (-1 where unknown), summed per group.
 
-    rows: positions in the frame; code: group of like records of each; class_ns, class_count, flops, bytes, lost: per group.
+    rows: positions in the frame; code: group of like records of each; class_ns, class_count: per group; flops, bytes, lost:
+    sums per group.
     """
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
@@ -53,28 +46,22 @@ class Kernels:
             if on_cpu.any():
                 self.lost_ns[on_cpu[self.code]] = -1
 
-        def known_sums(values: Ints) -> KnownSums:
-            known = values >= 0
-            time = summed(self.code, np.where(known, self.time_ns, 0), size)
-            often = np.bincount(self.code[known], minlength=size)
-            return KnownSums(time, often, exact_sum(np.where(known, values, 0), self.code, size))
-
-        self.flops, self.bytes = known_sums(frame.costs.flops_of(rows)), known_sums(frame.costs.of("bytes", rows))
-        self.lost = known_sums(self.lost_ns)
+        amounts = frame.costs.flops_of(rows), frame.costs.of("bytes", rows), self.lost_ns
+        self.flops, self.bytes, self.lost = (sums_of(values, self.time_ns, self.code, size) for values in amounts)
 
     def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
         """One share for each name. group: place of each group of like records among the names, -1 none."""
         mine, count = np.flatnonzero((group >= 0) & (self.class_count > 0)), len(names)
         own = group[mine]
-        total, kernels = (summed(own, each[mine], count) for each in (self.class_ns, self.class_count))
-        amounts = []
-        for known in (self.flops, self.lost):  # None if too little of a group's time is known
-            of_known, often = (summed(own, each[mine], count) for each in (known.time_ns, known.number))
-            enough = (of_known > LEAST_KNOWN * total) & (often > 0)
-            sums = exact_sum(known.sums[mine], own, count).tolist()
-            amounts.append([number if good else None for number, good in zip(sums, enough.tolist(), strict=True)])
-        numbers = zip(names, total.tolist(), self._calls(group, count), kernels.tolist(), *amounts, strict=True)
-        return [Share(name, ns, ns / (self.total_ns or 1), *others) for name, ns, *others in numbers]
+        flops, lost = (sums.take(mine).by(own, count) for sums in (self.flops, self.lost))
+        numbers = zip(
+            names, flops.all_ns.tolist(), self._calls(group, count), flops.rows.tolist(), flops.amounts(), lost.amounts(),
+            flops.shares(), strict=True,
+        )  # fmt: skip
+        return [
+            Share(name, ns, ns / (self.total_ns or 1), calls, number, flop.value, flop.least, above.value, above.least, known)
+            for name, ns, calls, number, flop, above, known in numbers
+        ]
 
     def _calls(self, group: Ints, count: int) -> list[int]:
         """How many executions of ops have kernels under each name. A record without an op counts as one."""
@@ -161,7 +148,7 @@ class Kernels:
             _codes([*map(params, records.calls)])[call],
             _codes([of_layer[stack.layer] for stack in records.stacks])[scope],
         )
-        lost = summed(place, lost_ns.sums[there].astype(np.int64), len(first))
+        lost = summed(place, lost_ns.total[there].astype(np.int64), len(first))
         earliest = spans(place, self.classes.first[there], self.classes.first[there], len(first))[0]
         most = [at for at in np.lexsort((earliest, -lost))[:_PLACES].tolist() if lost[at]]
         number = np.full(len(self.classes), -1, np.int8)

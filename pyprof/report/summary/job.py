@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os.path import basename
+from typing import Any
 
 import numpy as np
 
 from pyprof.model.scheduler_steps import DECODE
+from pyprof.prof.sums import added
 from pyprof.report.advice import straggler
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.ranks.advice import Straggler
@@ -28,7 +30,11 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
     """The summary of a job. late: the rank that the others wait for, None: no rank stands out; notes: further ones."""
     first = ranks[0]
     busy, idle, wall = _wall(ranks)
-    advice = _advice(ranks, late, wall or 0)
+    unseen = next((one.unseen for one in ranks if one.unseen is not None), None)
+    advice, used = _advice(ranks, late, wall or 0), _utilised(ranks)
+    if unseen is not None:  # of one rank: of the job no rate, and nothing else to advise
+        advice = tuple(one for one in advice if one.kind == "record_cuda")
+        used = Utilised(**{**dict.fromkeys(Utilised._fields), "precisions": {}, **_added([used], "flops")})
     names = dict.fromkeys(name for one in ranks for name in one.phases)
     total = sum(one.kernel_ns for one in ranks)
     each = [(one.known, one.kernel_ns) for one in ranks if one.known is not None]
@@ -37,11 +43,12 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
     return replace(
         first, file=name, ranks=len(ranks), devices=tuple(device for one in ranks for device in one.devices), wall_ns=wall,
         busy_ns=None if wall is None else sum(busy.values()), busy=busy, idle_ns=idle, kernel_ns=total,
-        kernels=sum(one.kernels for one in ranks), steps=_steps(ranks), utilised=_utilised(ranks),
+        kernels=sum(one.kernels for one in ranks), steps=_steps(ranks), utilised=used,
         phases={name: sum(one.phases.get(name, 0) for one in ranks) for name in names},
         ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
         families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=Known(*shares) if each else None,
         step_phases=_step_phases(ranks), advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
+        unseen=unseen, ranges=(),
     )  # fmt: skip
 
 
@@ -89,8 +96,8 @@ def _step_phases(ranks: Sequence[Summary]) -> tuple[StepPhase, ...]:
         found.append(
             some[0]._replace(
                 time_ns=time, tokens_per_s=counted / time * 1e9 if counted is not None and time else None,
-                kernels=sum(one.kernels for one in some), kernel_ns=total, flops=_sum([one.flops for one in some]),
-                bytes=_sum([one.bytes for one in some]), **dict(zip(("known_flops", "known_bytes"), shares, strict=True)),
+                kernels=sum(one.kernels for one in some), kernel_ns=total, **_added(some, "flops", "bytes"),
+                **dict(zip(("known_flops", "known_bytes"), shares, strict=True)),
                 peak=sum((one.peak or 0.0) * one.kernel_ns for one in known) / of_known if of_known else None,
             )
         )  # fmt: skip
@@ -105,17 +112,13 @@ def _utilised(ranks: Sequence[Summary]) -> Utilised:
         found = [number for one in each if (number := value(one)) is not None]
         return sum(found) / len(found) if len(found) == len(each) else None
 
-    def added(value: Callable[[Utilised], float | None]) -> float | None:
-        found = [number for one in each if (number := value(one)) is not None]
-        return sum(found) if found else None
-
-    flops = [one.flops for one in each if one.flops is not None]
+    peaks = [one.peak_flops_per_s for one in each if one.peak_flops_per_s is not None]
     return Utilised(
-        mean(lambda one: one.mfu), mean(lambda one: one.hfu),
-        None if whole else mean(lambda one: one.mfu_min if one.mfu is None else one.mfu),
-        None if whole else mean(lambda one: one.hfu_min if one.hfu is None else one.hfu),
-        sum(flops) if flops else None, added(lambda one: one.flops_per_busy_s), added(lambda one: one.flops_per_wall_s),
-        added(lambda one: one.peak_flops_per_s), each[0].precisions,
+        mfu=mean(lambda one: one.mfu), hfu=mean(lambda one: one.hfu),
+        mfu_min=None if whole else mean(lambda one: one.mfu_min if one.mfu is None else one.mfu),
+        hfu_min=None if whole else mean(lambda one: one.hfu_min if one.hfu is None else one.hfu),
+        **_added(each, "flops", "flops_per_busy_s", "flops_per_wall_s"),
+        peak_flops_per_s=sum(peaks) if len(peaks) == len(each) else None, precisions=each[0].precisions,
     )  # fmt: skip
 
 
@@ -127,17 +130,22 @@ def _shares(ranks: Sequence[Sequence[Share]], total: int) -> tuple[Share, ...]:
     found = [
         Share(
             name, time := sum(one.time_ns for one in some), time / (total or 1), sum(one.calls for one in some),
-            sum(one.kernels for one in some), _sum([one.flops for one in some]), _sum([one.lost_ns for one in some]),
-            _shares([one.inside for one in some], total),
+            sum(one.kernels for one in some), **_added(some, "flops", "lost_ns"),
+            known=sum((one.known or 0.0) * one.time_ns for one in some) / time if time else None,
+            inside=_shares([one.inside for one in some], total),
         )
         for name, some in alike.items()
     ]  # fmt: skip
     return tuple(sorted(found, key=lambda one: (-one.time_ns, one.name or "")))
 
 
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def _added(some: Sequence[Utilised | Share | StepPhase], *names: str) -> dict[str, Any]:
+    """Sums of these fields with their lower bounds."""
+    found: dict[str, Any] = {}
+    for name in names:
+        pair = added([(getattr(one, name), getattr(one, f"{name}_min")) for one in some])
+        found |= dict(zip((name, f"{name}_min"), pair, strict=True))
+    return found
 
 
 def _lost(ranks: Sequence[Summary]) -> tuple[LostPlace, ...]:

@@ -15,6 +15,7 @@ from pyprof.report.advice.kinds import advise
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Device, Known, Utilised
 from pyprof.report.summary.notes import notes_of
+from pyprof.report.summary.ranges import ranges_of
 from pyprof.report.summary.screen import Summary
 from pyprof.report.summary.step_times import step_phases, step_times
 from pyprof.report.time.causes import CAUSES
@@ -27,9 +28,11 @@ _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 def summarise(overview: Overview, file: str) -> Summary:
     """The summary of one capture, or of records; file: its name."""
-    kernels, division, timed = Kernels(overview.frame, kernels_of(overview)), overview.division, _is_timed(overview)
+    kernels, division, unseen = Kernels(overview.frame, kernels_of(overview)), overview.division, overview.records.unseen
+    timed = _is_timed(overview) and unseen is None
     advice, known = tuple(advise(overview)), _known(kernels)
-    used = utilisation(overview.frame, _inside(overview), division.wall_ns, overview.busy_ns)
+    times = (0, 0) if unseen else (division.wall_ns, overview.busy_ns)
+    used = utilisation(overview.frame, _inside(overview), *times)
     parts = overview.parts if timed else {}
     names = (*PHASES, "unknown")
     phase = kernels.classes.records["phase"].astype(np.int64)
@@ -42,12 +45,12 @@ def summarise(overview: Overview, file: str) -> Summary:
         busy={name: parts[name] for name in BUSY if timed}, idle_ns={name: parts[name] for name in CAUSES if timed},
         kernel_ns=kernels.total_ns, kernels=len(kernels.rows), steps=step_times(overview),
         utilised=Utilised(
-            used.mfu, used.hfu, used.mfu_min, used.hfu_min, used.flops, used.flops_per_busy_s, used.flops_per_wall_s,
-            used.peak_flops_per_s, used.peaks,
+            **{name: getattr(used, name) for name in Utilised._fields if name != "precisions"}, precisions=used.peaks
         ),
         phases={name: ns for name, ns in by_phase if ns or name == "unknown"}, ops=kernels.by("op"), layers=layers,
         around=around, families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known,
         advice=advice, notes=notes_of(overview, advice, kernels, known), step_phases=step_phases(overview, kernels),
+        unseen=unseen, ranges=ranges_of(kernels),
     )  # fmt: skip
 
 
@@ -73,6 +76,11 @@ def _inside(overview: Overview) -> Bools:
 
 def _devices(overview: Overview) -> tuple[Device, ...]:
     division, records, gpus = overview.division, overview.records, overview.frame.gpus
+    if records.unseen is not None:
+        return tuple(
+            Device(gpu.name or None, -1, at, dict(gpu.peaks), gpu.dram_bytes_per_s, None, {})
+            for at, (gpu, _) in enumerate(gpus)
+        )
     busy, idle = division.busy_ns.sum(axis=0), overview.idle.by_device
     found = []
     for at, (pid, number) in enumerate(zip(division.pids.tolist(), division.devices.tolist(), strict=True)):
@@ -98,4 +106,4 @@ def _known(kernels: Kernels) -> Known | None:
     call = kernels.classes.records["call"]
     shaped = np.array([*(params(one) is not None for one in frame.records.calls), False], np.bool_)
     of_op, of_shape = (int(kernels.class_ns[mask].sum()) / total for mask in (call >= 0, shaped[call]))
-    return Known(of_op, of_shape, *(int(known.time_ns.sum()) / total for known in (kernels.flops, kernels.bytes)))
+    return Known(of_op, of_shape, *(int(known.known_ns.sum()) / total for known in (kernels.flops, kernels.bytes)))

@@ -10,22 +10,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from pyprof.model.records import Unseen
 from pyprof.report.advice.base import Advice
 from pyprof.report.time.overview import Window
 
 SCHEMA = 1
+ALONE = ("warmup", "record_cuda")  # kinds of advice beside which there is no other
 
 
 class Device(NamedTuple):
     """One device. name: None unknown; pid, number: process and ordinal, -1 for a CPU; peaks: dense FLOP/s by precision;
-    dram_bytes_per_s: memory bandwidth; busy_ns: in the window; idle_ns: in the window, by cause."""
+    dram_bytes_per_s: memory bandwidth; busy_ns: in the window, None where its work was not recorded; idle_ns: in the window, by
+    cause."""
 
     name: str | None
     pid: int
     number: int
     peaks: Mapping[str, float]
     dram_bytes_per_s: float | None
-    busy_ns: int
+    busy_ns: int | None
     idle_ns: Mapping[str, int]
 
 
@@ -58,7 +61,8 @@ class StepTimes:
 
 class Share(NamedTuple):
     """Kernels (on a CPU: ops) under one name; None: without a name. share: of all kernels' time; calls: executions of ops;
-    flops, lost_ns: None if too little is known; inside: one level deeper."""
+    flops, lost_ns: None if too little is known, flops_min and lost_ns_min are lower bounds then; known: the share of its time
+    whose FLOPs are known, None if it took none; inside: one level deeper."""
 
     name: str | None
     time_ns: int
@@ -66,7 +70,10 @@ class Share(NamedTuple):
     calls: int
     kernels: int
     flops: int | None
+    flops_min: int | None
     lost_ns: int | None
+    lost_ns_min: int | None
+    known: float | None
     inside: tuple[Share, ...] = ()
 
 
@@ -85,17 +92,20 @@ class LostPlace(NamedTuple):
 
 
 class Utilised(NamedTuple):
-    """How well the peaks were used. mfu, hfu: None if products are unknown, mfu_min and hfu_min are lower bounds then; flops:
-    all that are known; peak_flops_per_s: the peak that MFU is relative to, summed over devices; precisions: shares of the
-    products' time."""
+    """How well the peaks were used. mfu, hfu: None if products are unknown; flops, their rates over busy and wall time: None if
+    too little is known; each has a lower bound then, under its name with _min; peak_flops_per_s: the peak that MFU is relative
+    to, summed over devices; precisions: shares of the products' time."""
 
     mfu: float | None
     hfu: float | None
     mfu_min: float | None
     hfu_min: float | None
     flops: int | None
+    flops_min: int | None
     flops_per_busy_s: float | None
+    flops_per_busy_s_min: float | None
     flops_per_wall_s: float | None
+    flops_per_wall_s_min: float | None
     peak_flops_per_s: float | None
     precisions: Mapping[str, float]
 
@@ -106,8 +116,8 @@ class StepPhase(NamedTuple):
     phase: prefill, decode, mixed, idle, None if the engine does not tell, or `outside` for kernels launched outside of steps;
     requests, tokens, generated: summed over the steps (see `pyprof help terms`); time_ns: of the steps, each up to the begin of
     the next; tokens_per_s: generated tokens in decode, else computed ones; kernels, kernel_ns: launched in the steps; flops,
-    bytes: sums over the kernels where known; known_flops, known_bytes: their shares of kernel_ns; peak: share of the roofline
-    that kernels with both reach.
+    bytes: None if too little is known, flops_min and bytes_min are lower bounds then; known_flops, known_bytes: shares of
+    kernel_ns where they are known; peak: share of the roofline that kernels with both reach.
     """
 
     phase: str | None
@@ -120,10 +130,22 @@ class StepPhase(NamedTuple):
     kernels: int
     kernel_ns: int
     flops: int | None
+    flops_min: int | None
     bytes: int | None
+    bytes_min: int | None
     known_flops: float | None
     known_bytes: float | None
     peak: float | None
+
+
+class RangeTimes(NamedTuple):
+    """All ranges of one name inside those around them (joined by `:`). time_ns: of all; min_ns, max_ns: of one."""
+
+    name: str | None
+    number: int
+    time_ns: int
+    min_ns: int
+    max_ns: int
 
 
 class Known(NamedTuple):
@@ -140,8 +162,9 @@ class Figures:
     """The figures of one capture or job. ranks: of a job; wall_ns with its parts, steps and utilisation are means over them.
 
     wall_ns is exactly busy_ns plus the sum of idle_ns, and busy_ns the sum of busy: means over the devices, None and empty if
-    the records have no times. kernel_ns, phases, ops, layers, families and lost are sums over the kernels of all devices
-    (without a device: the ops on the CPU). around: the layer around `layers`, or "".
+    the records have no times, or do not show the device's work (`unseen` says why). kernel_ns, phases, ops, layers, families
+    and lost are sums over the kernels of all devices (without a device: the ops on the CPU). around: the layer around `layers`,
+    or ""; ranges: of a capture that holds nothing else.
     """
 
     file: str
@@ -168,11 +191,22 @@ class Figures:
     notes: tuple[str, ...]
     ranks: int | None = None
     step_phases: tuple[StepPhase, ...] = ()
+    unseen: Unseen | None = None
+    ranges: tuple[RangeTimes, ...] = ()
 
     @property
     def mfu(self) -> float | None:
         """Model FLOPs utilisation, None if unknown."""
         return self.utilised.mfu
+
+    @property
+    def without_mfu(self) -> str:
+        """Why there is neither MFU nor a bound of it, '' where the device's work is not known."""
+        if self.unseen is not None or self.wall_ns is None:
+            return ""
+        if not self.utilised.precisions or not (self.flops or self.utilised.flops_min):
+            return "no matrix product is known"
+        return "--gpu NAME gives the peak" if self.on_gpu else "pyprof doctor --calibrate measures the peak"
 
     @property
     def hfu(self) -> float | None:
@@ -181,7 +215,7 @@ class Figures:
 
     @property
     def flops(self) -> int | None:
-        """All FLOPs that are known."""
+        """All FLOPs, None if too few are known."""
         return self.utilised.flops
 
     def to_dict(self) -> dict[str, Any]:
@@ -193,6 +227,7 @@ class Figures:
         """The JSON of `pyprof summary --format json`."""
         names: dict[str, Any] = {
             "schema": SCHEMA, "file": self.file, "source": self.source, "ranks": self.ranks, "window": self.window._asdict(),
+            "unseen": None if self.unseen is None else self.unseen._asdict(),
             "wall_ns": self.wall_ns, "busy_ns": self.busy_ns, "idle_ns": dict(self.idle_ns), "busy": dict(self.busy),
             "kernel_ns": self.kernel_ns, "kernels": self.kernels, "devices": _dicts(self.devices),
             "steps": None if self.steps is None else asdict(self.steps), "step_phases": _dicts(self.step_phases),
@@ -204,10 +239,11 @@ class Figures:
         advice = [{**one._asdict(), "places": [place._asdict() for place in one.places]} for one in self.advice]
         known = None if self.known is None else self.known._asdict()
         names |= {"lost": _dicts(self.lost), "known": known, "advice": advice, "notes": list(self.notes)}
+        names["ranges"] = _dicts(self.ranges)
         return json.dumps(names, ensure_ascii=False, indent=1, allow_nan=False)
 
 
-def _dicts(some: Iterable[Device | StepPhase | LostPlace]) -> list[dict[str, Any]]:
+def _dicts(some: Iterable[Device | StepPhase | LostPlace | RangeTimes]) -> list[dict[str, Any]]:
     return [one._asdict() for one in some]
 
 

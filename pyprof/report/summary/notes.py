@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
+from pyprof.prof.sums import is_enough
 from pyprof.report.advice.base import LEAST_SHARE, Advice
+from pyprof.report.summary.above_peak import above_peak
 from pyprof.report.summary.breakdown import Kernels
-from pyprof.report.summary.model import Known
+from pyprof.report.summary.model import ALONE, Known
 from pyprof.report.summary.styled import percent
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _LEAST_NS = 1_000_000  # time outside of the window that deserves a line
 _MUCH, _LITTLE = 0.5, 0.5  # shares of the time: in CUDA graphs; of kernels with a known op
-_COLD = "warmup"
 NOTHING = "Nothing to advise"  # the first words of the note that says why
 _ONE_WAY = (
     "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
@@ -25,7 +26,7 @@ _ONE_WAY = (
 
 def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, known: Known | None) -> tuple[str, ...]:
     """The notes, one line each."""
-    saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
+    saves = any(one.saves_ns is not None or one.kind in ALONE for one in advice)
     why = [] if saves else [_nothing(overview, kernels, known)]
     devices = [note for _, notes in overview.frame.gpus for note in notes]
     missing = [_ONE_WAY] if saves and _is_one_way(overview) else []
@@ -33,8 +34,10 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
     again_ns = int(kernels.class_ns[kernels.classes.records["recomputed"] == 1].sum())
     share = percent(again_ns, kernels.total_ns)
     again = f"{human(again_ns, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"
-    recomputed = [again] * (again_ns > 0)
-    return tuple(dict.fromkeys([*missing, *why, *_window(overview), *recomputed, *devices, *overview.records.messages()]))
+    recomputed = [again] * (again_ns > 0) + [fast for fast in [above_peak(kernels)] if fast]
+    unseen = [] if overview.records.unseen is None else [str(overview.records.unseen)]
+    window = () if unseen else _window(overview)
+    return tuple(dict.fromkeys([*unseen, *missing, *why, *window, *recomputed, *devices, *overview.records.messages()]))
 
 
 def _is_one_way(overview: Overview) -> bool:
@@ -47,7 +50,7 @@ def _is_one_way(overview: Overview) -> bool:
 
 def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Notes of a job and its ranks. Why nothing is advised comes first and once, and only if the job has no advice either."""
-    saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
+    saves = any(one.saves_ns is not None or one.kind in ALONE for one in advice)
     each = [note for notes in ranks for note in notes]
     why = [note for note in each if note.startswith(NOTHING)]
     return tuple(dict.fromkeys([*why[: not saves], *own, *(note for note in each if note not in why)]))
@@ -71,7 +74,9 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     bounded = kernels.lost_ns >= 0
     time, lost = int(kernels.time_ns[bounded].sum()), int(kernels.lost_ns[bounded].sum())
     what, rows = ("GPU", "kernels") if overview.division.on_gpu else ("CPU", "ops")
-    reached = f", its {rows} at {percent(time - lost, time)} of the roofline" if time else ""
+    whole = is_enough(time, kernels.total_ns, int(bounded.sum()), len(bounded))
+    part = "" if whole else f" of which it is known ({percent(time, kernels.total_ns)} of their time)"
+    reached = f", its {rows}{part} at {percent(time - lost, time)} of the roofline" if time else ""
     least = f"{100 * LEAST_SHARE:.1f} % of the time"
     return f"{NOTHING}: the {what} is busy {busy}{reached}; none of the checks found more than {least}"
 

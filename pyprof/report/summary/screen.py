@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from pyprof.messages import one_line
-from pyprof.report.summary.blocks import lost_rows, share_rows, step_phase_rows
-from pyprof.report.summary.model import Device, Figures, StepTimes
-from pyprof.report.summary.styled import Line, Units, known_share, percent, plain, utilised
+from pyprof.report.summary.blocks import lost_rows, range_rows, share_rows, step_phase_rows
+from pyprof.report.summary.model import ALONE, Device, Figures, StepTimes
+from pyprof.report.summary.styled import Line, Units, at_least, known_share, percent, plain, utilised
 
 LINES = 44  # of a terminal with 45, whose last holds the prompt
 _LEAST_SHARE = 0.005  # of the wall time: smaller parts are summed up as `other`
@@ -60,12 +60,15 @@ def lines(summary: Figures, units: Units, command: str | None = None) -> list[Li
 
 def _made(summary: Figures, units: Units, rows: Mapping[str, int], command: str) -> list[Line]:
     blocks = [
+        [*_unseen(summary, units)],
         [*_head(summary, units)],
         [*_facts(summary, units)],
         step_phase_rows(summary, units),
         [*_wall(summary, units)],
         [*_advice(summary, units)],
-        share_rows(summary, units, rows["shares"], command),
+        range_rows(summary, units, rows["lost"] + rows["shares"], command)
+        if summary.ranges
+        else share_rows(summary, units, rows["shares"], command),
         lost_rows(summary, units, rows["lost"], command),
         [*_known(summary, units, rows["notes"])],
     ]
@@ -88,6 +91,18 @@ def _cut(line: Line, width: int) -> Line:
 
 
 # ---------------------------------------------------------------------------------------------- what it is and took
+
+
+def _unseen(summary: Figures, units: Units) -> Iterator[Line]:
+    """Why the device's work is not known, and how to record it: before all else."""
+    if summary.unseen is None:
+        return
+    those = "of the kernels that were recorded" if summary.on_gpu else "the host's"
+    yield from (
+        [(text, "bold")] for text in textwrap.wrap(one_line(f"{summary.unseen.what}; times below are {those}"), units.width)
+    )
+    for text in textwrap.wrap(one_line(summary.unseen.do), units.width - 3):
+        yield [("   ", ""), (text, "cyan")]
 
 
 def _head(summary: Figures, units: Units) -> Iterator[Line]:
@@ -122,18 +137,25 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
         steps = f"1 step of {units.ns(times.median_ns)}"
     elif times is not None:
         steps = f"{times.count} steps, {units.ns(times.median_ns)} each ({units.ns(times.min_ns)} to {units.ns(times.max_ns)})"
-    busy = f"{'GPU' if summary.on_gpu else 'CPU'} busy {percent(summary.busy_ns, summary.wall_ns)}"
-    mfu = "MFU na"
+    busy = f"{'GPU' if summary.on_gpu or summary.unseen else 'CPU'} busy {percent(summary.busy_ns, summary.wall_ns)}"
+    mfu = f"MFU na ({summary.without_mfu})" if "peak" in summary.without_mfu else "MFU na"
     if of.mfu is not None or of.mfu_min is not None:
         precisions = " and ".join([name for name, share in of.precisions.items() if share >= _NAMED][:2])
         rate = "" if of.peak_flops_per_s is None else f" {_tflops(of.peak_flops_per_s)} TFLOP/s"
         mfu = f"MFU {utilised(of.mfu, of.mfu_min)} of {precisions}{rate}, HFU {utilised(of.hfu, of.hfu_min)}"
     yield from _flowed([steps, f"wall {units.ns(summary.wall_ns)}", busy, mfu], units.width)
-    if of.flops and of.flops_per_wall_s is None:
-        yield [(units.of(of.flops, "FLOP"), "")]
-    elif of.flops:
-        rates = f"{units.of(of.flops_per_busy_s, 'FLOP/s')} while busy, {units.of(of.flops_per_wall_s, 'FLOP/s')} over wall"
-        yield [(f"{units.of(of.flops, 'FLOP')}: {rates}", "")]
+    if of.flops or of.flops_min:
+        text = at_least(of.flops, of.flops_min, lambda number: units.of(number, "FLOP"))
+        rates = (
+            (of.flops_per_busy_s, of.flops_per_busy_s_min, "while busy"),
+            (of.flops_per_wall_s, of.flops_per_wall_s_min, "over wall"),
+        )
+        known = [
+            f"{at_least(rate, least, lambda number: units.of(number, 'FLOP/s'))} {over}"
+            for rate, least, over in rates
+            if rate is not None or least is not None
+        ]
+        yield [(text + (f": {', '.join(known)}" if known else ""), "")]
     if times is not None and (slow := _slowest(times, units)):
         yield [(slow, "")]
 
@@ -216,10 +238,12 @@ def _listed(parts: Mapping[str, int], wall_ns: int, units: Units) -> str:
 
 def _advice(summary: Figures, units: Units) -> Iterator[Line]:
     """The first three pieces of advice with what to do, or why there is none."""
+    if summary.unseen is not None:  # the first lines say it
+        return
     saving = any(one.saves_ns is not None for one in summary.advice)
     head, right = "What to do first", "saves at most" if saving else ""
     yield [(head, "bold"), (f"{right:>{units.width - len(head)}}", "dim")]
-    if not saving and summary.notes and not any(one.kind == "warmup" for one in summary.advice):
+    if not saving and summary.notes and not any(one.kind in ALONE for one in summary.advice):
         yield from _wrapped(summary.notes[0], units.width, "   ", 2)
     indent = 3
     room = max(units.width - indent - 10, 20)
@@ -257,12 +281,12 @@ def _wrapped(text: str, width: int, indent: str, most: int, style: str = "") -> 
 
 def _known(summary: Figures, units: Units, most: int) -> Iterator[Line]:
     """How much is known of the time, and notes."""
-    if summary.known is not None:
+    if summary.known is not None and not summary.ranges:
         of = summary.known
         shares = ((of.op, "op"), (of.shapes, "shapes"), (of.flops, "FLOPs"), (of.bytes, "bytes"))
         texts = [f"{name} {known_share(share)}" for share, name in shares]
         yield [(f"Known of {'kernel' if summary.on_gpu else 'op'} time: {', '.join(texts)}", "")]
-    first = not any(one.saves_ns is not None for one in summary.advice) and bool(summary.notes)
+    first = summary.unseen is not None or not any(one.saves_ns is not None or one.kind in ALONE for one in summary.advice)
     notes = [f"Note: {note}" for note in summary.notes[first:]]
     for note in notes[: most if len(notes) <= most else most - 1]:
         yield from _wrapped(note, units.width, "      ", 2, "dim")

@@ -12,7 +12,7 @@ from pyprof.columns.intervals import summed
 from pyprof.columns.types import Floats, Ints
 from pyprof.model.records import PHASES, MarkedStep, engine_rows
 from pyprof.model.scheduler_steps import DECODE, STEP_PHASES
-from pyprof.prof.group import exact_sum
+from pyprof.prof.sums import sums_of
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Slowest, StepPhase, StepTimes
 from pyprof.report.time.causes import CAUSES
@@ -33,7 +33,8 @@ def step_times(overview: Overview) -> StepTimes | None:
         return None
     times = steps.time_ns
     low, high, median = int(times.min()), int(times.max()), round(float(np.median(times)))
-    slowest = _slowest(overview, steps, median) if len(steps) >= _FEWEST and high > (1 + _LEAST_SLOWER) * median else None
+    slow = len(steps) >= _FEWEST and high > (1 + _LEAST_SLOWER) * median and overview.records.unseen is None
+    slowest = _slowest(overview, steps, median) if slow else None
     each = tuple(times.tolist())
     return StepTimes(steps.kind, steps.name, len(steps), median, high - low, low, high, each, slowest)
 
@@ -142,22 +143,16 @@ def _steps(overview: Overview) -> tuple[Ints, Ints]:
 
 
 class _Work:
-    """Sums over kernels by step phase. sums: FLOPs and bytes where known; known: the share of the time with them; peak: share
-    of the roofline, NaN if it is known for less than half of the time."""
+    """Sums over kernels by step phase. flops, bytes: the amounts; known: the shares of the time with them; peak: share of the
+    roofline, NaN if it is known for less than half of the time."""
 
     def __init__(self, kernels: Kernels, group: Ints, count: int) -> None:
         frame, rows = kernels.frame, kernels.rows
-        self.kernels = np.bincount(group, minlength=count).tolist()
-        self.time_ns = exact_sum(kernels.time_ns, group, count).tolist()
-        self.sums: dict[str, list[int | None]] = {}
-        self.known: dict[str, list[float | None]] = {}
-        for name, values in (("flops", frame.costs.flops_of(rows)), ("bytes", frame.costs.of("bytes", rows))):
-            known = values >= 0
-            some = np.bincount(group[known], minlength=count)
-            sums = exact_sum(np.where(known, values, 0), group, count).tolist()
-            times = exact_sum(np.where(known, kernels.time_ns, 0), group, count).tolist()
-            self.sums[name] = [total if number else None for total, number in zip(sums, some.tolist(), strict=True)]
-            self.known[name] = [part / whole if whole else None for part, whole in zip(times, self.time_ns, strict=True)]
+        values = frame.costs.flops_of(rows), frame.costs.of("bytes", rows)
+        sums = [sums_of(each, kernels.time_ns, group, count) for each in values]
+        self.kernels, self.time_ns = sums[0].rows.tolist(), sums[0].all_ns.tolist()
+        self.flops, self.bytes = (each.amounts() for each in sums)
+        self.known = [each.shares() for each in sums]
         peak = frame.roofline.peak[rows] / 100
         known = ~np.isnan(peak)
         least = np.bincount(group, np.where(known, peak * kernels.time_ns, 0), count)
@@ -171,8 +166,9 @@ def _phase(phase: str | None, steps: list[MarkedStep], time_ns: int | None, work
     requests, tokens, generated = (sum(each) if each and None not in each else None for each in said)
     counted = generated if phase == DECODE else tokens
     rate = counted / time_ns * 1e9 if counted is not None and time_ns and phase != _OUTSIDE else None
+    flops, moved = work.flops[at], work.bytes[at]
     return StepPhase(
         phase, len(steps), requests, tokens, generated, time_ns, rate, work.kernels[at], work.time_ns[at],
-        work.sums["flops"][at], work.sums["bytes"][at], work.known["flops"][at], work.known["bytes"][at],
+        flops.value, flops.least, moved.value, moved.least, work.known[0][at], work.known[1][at],
         float(work.peak[at]) if np.isfinite(work.peak[at]) else None,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pyprof.tables.units import human
@@ -39,14 +39,20 @@ def percent(part: float | None, whole: float | None = 1.0) -> str:
     return "na" if part is None or not whole else f"{100 * part / whole:.0f} %"
 
 
+def at_least(number: float | None, least: float | None, text: Callable[[float | None], str]) -> str:
+    """A number as a text; where it is unknown its lower bound."""
+    return text(number) if least is None else f"at least {text(least)}"
+
+
 def utilised(share: float | None, least: float | None) -> str:
     """MFU or HFU; where it is unknown its lower bound."""
-    value = least if share is None else share
-    if value is None:
+    return at_least(share, least, _two_digits)
+
+
+def _two_digits(share: float | None) -> str:
+    if share is None:
         return "na"
-    return ("at least " if share is None else "") + (
-        f"{100 * value:.0f} %" if value >= 0.095 or not value else f"{100 * value:.2g} %"
-    )
+    return f"{100 * share:.0f} %" if share >= 0.095 or not share else f"{100 * share:.2g} %"
 
 
 def known_share(share: float) -> str:

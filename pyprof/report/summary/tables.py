@@ -32,7 +32,9 @@ def figures(of: Figures) -> Table:
         ("wall_ns", of.wall_ns, "ns"), ("busy_ns", of.busy_ns, "ns"), ("idle_ns", idle_ns, "ns"),
         ("kernel_ns", of.kernel_ns, "ns"), ("kernels", of.kernels, ""), ("devices", len(of.devices), ""),
         ("set_up_ns", of.window.set_up_ns, "ns"), ("after_ns", of.window.after_ns, "ns"), ("flops", used.flops, "FLOP"),
-        ("flops_per_busy_s", used.flops_per_busy_s, "FLOP/s"), ("flops_per_wall_s", used.flops_per_wall_s, "FLOP/s"),
+        ("flops_min", used.flops_min, "FLOP"),
+        ("flops_per_busy_s", used.flops_per_busy_s, "FLOP/s"), ("flops_per_busy_s_min", used.flops_per_busy_s_min, "FLOP/s"),
+        ("flops_per_wall_s", used.flops_per_wall_s, "FLOP/s"), ("flops_per_wall_s_min", used.flops_per_wall_s_min, "FLOP/s"),
         ("peak_flops_per_s", used.peak_flops_per_s, "FLOP/s"),
     ]  # fmt: skip
     shares: list[tuple[str, float | None]] = [
@@ -82,6 +84,7 @@ def _shares(name: str, title: str, key: str, rows: Sequence[tuple[Share, str | N
         (Header("time", "Time(ns)", "of all of them", "ns", 12), _numbers(share.time_ns for share in shares)),
         (_share("of all kernels' time"), _percent(share.share for share in shares)),
         (Header("flops", "FLOPs", "operations that the algorithm needs", "FLOP", 12), _numbers(s.flops for s in shares)),
+        (Header("known", "Known(%)", "share of the time whose FLOPs are known", "%", 8), _percent(s.known for s in shares)),
         (Header("lost", "Lost(ns)", "time above the roofline", "ns", 10), _numbers(share.lost_ns for share in shares)),
     ]
     if key == "layer":
@@ -171,13 +174,30 @@ def step_phases(of: Figures) -> Table:
         ),
         (Header("kernels", "Kernels", "that they launched"), _numbers(one.kernels for one in found)),
         (Header("kernel_ns", "KernelTime(ns)", "of these", "ns", 12), _numbers(one.kernel_ns for one in found)),
-        (Header("flops", "FLOPs", "of the kernels of which they are known", "FLOP", 12), _numbers(one.flops for one in found)),
+        (Header("flops", "FLOPs", "of these", "FLOP", 12), _numbers(one.flops for one in found)),
+        (Header("flops_min", "MinFLOPs", "at least, where unknown", "FLOP"), _numbers(o.flops_min for o in found)),
         (Header("known_flops", "KnownFLOPs(%)", "share of the kernels' time", "%"), _percent(one.known_flops for one in found)),
-        (Header("bytes", "Bytes", "of the kernels of which they are known", "B", 12), _numbers(one.bytes for one in found)),
+        (Header("bytes", "Bytes", "least bytes of these", "B", 12), _numbers(one.bytes for one in found)),
+        (Header("bytes_min", "MinBytes", "at least, where unknown", "B"), _numbers(o.bytes_min for o in found)),
         (Header("known_bytes", "KnownBytes(%)", "share of the kernels' time", "%"), _percent(one.known_bytes for one in found)),
         (Header("peak", "Peak(%)", "share of the roofline: least time over time", "%"), _percent(one.peak for one in found)),
     ]
     return joined("step_phases", cells, "Steps of a serving engine")
+
+
+def ranges(of: Figures) -> Table:
+    """The ranges of a capture that holds nothing else."""
+    found = of.ranges
+    mean = (one.time_ns / max(one.number, 1) for one in found)
+    cells: Cells = [
+        (Header("range", "Range", "its name, behind those around it", grow=True), listed(one.name for one in found)),
+        (Header("number", "Number", "how many"), _numbers(one.number for one in found)),
+        (Header("time", "Time(ns)", "of all of them", "ns", 12), _numbers(one.time_ns for one in found)),
+        (Header("mean", "Mean(ns)", "of one", "ns", 10), _fractions(mean)),
+        (Header("min", "Min(ns)", "the shortest", "ns", 10), _numbers(one.min_ns for one in found)),
+        (Header("max", "Max(ns)", "the longest", "ns", 10), _numbers(one.max_ns for one in found)),
+    ]
+    return joined("ranges", cells, "Ranges")
 
 
 def notes(of: Figures) -> Table:
@@ -188,13 +208,14 @@ def notes(of: Figures) -> Table:
 
 TABLES: dict[str, Callable[[Figures], Table]] = {
     "figures": figures, "steps": steps, "time": time, "step_phases": step_phases, "advice": advice, "ops": ops,
-    "layers": layers, "families": families, "lost": lost, "notes": notes,
+    "layers": layers, "families": families, "lost": lost, "ranges": ranges, "notes": notes,
 }  # fmt: skip
 
 
 def tables_of(of: Figures) -> list[Table]:
-    """All tables; step_phases only for a serving engine."""
-    return [make(of) for make in TABLES.values() if make is not step_phases or of.step_phases]
+    """All tables; step_phases only for a serving engine, ranges only where there is nothing else."""
+    seldom: dict[Callable[[Figures], Table], object] = {step_phases: of.step_phases, ranges: of.ranges}
+    return [make(of) for make in TABLES.values() if seldom.get(make, True)]
 
 
 def of_all(name: str, found: Sequence[Figures]) -> Table:

@@ -17,7 +17,7 @@ from pyprof.report.advice.base import Advice
 from pyprof.report.page.colours import colours
 from pyprof.report.summary.model import Figures
 from pyprof.report.summary.notes import NOTHING
-from pyprof.report.summary.styled import known_share, percent, utilised
+from pyprof.report.summary.styled import at_least, known_share, percent, utilised
 from pyprof.report.summary.tables import TABLES
 from pyprof.report.time.causes import MEANINGS
 from pyprof.tables.names import text_of
@@ -75,7 +75,11 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     yield "Wall time", human(of.wall_ns, "ns"), "of the window" if of.steps else "no steps are marked"
     count = len(of.devices)
     mean = f", mean of {count} devices" if count > 1 else ""
-    yield f"{'GPU' if of.on_gpu else 'CPU'} busy", percent(of.busy_ns, of.wall_ns), f"{human(of.busy_ns, 'ns')}{mean}"
+    yield (
+        f"{'GPU' if of.on_gpu or of.unseen else 'CPU'} busy",
+        percent(of.busy_ns, of.wall_ns),
+        f"{human(of.busy_ns, 'ns')}{mean}",
+    )
     for one in of.step_phases:
         if one.tokens_per_s is not None:
             steps = f"{one.steps} step" + "s" * (one.steps != 1)
@@ -87,12 +91,14 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
             )
     used = of.utilised
     known = used.peak_flops_per_s is not None
-    peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else "no matrix product is known"
+    peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else of.without_mfu
     yield "MFU", utilised(used.mfu, used.mfu_min), peak
     if used.hfu != used.mfu or used.hfu_min != used.mfu_min:
         yield "HFU", utilised(used.hfu, used.hfu_min), "including recomputation"
-    rate = "none are known" if used.flops_per_busy_s is None else f"{human(used.flops_per_busy_s, 'FLOP/s')} while busy"
-    yield "FLOPs", human(used.flops, "FLOP"), rate
+    rate = at_least(used.flops_per_busy_s, used.flops_per_busy_s_min, lambda number: human(number, "FLOP/s"))
+    known = used.flops is not None or used.flops_min is not None
+    text = at_least(used.flops, used.flops_min, lambda number: human(number, "FLOP"))
+    yield "FLOPs", text, f"{rate} while busy" if known else "none are known"
     yield (
         ("Kernels" if of.on_gpu else "Ops"),
         f"{of.kernels:,}",

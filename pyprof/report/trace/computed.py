@@ -19,6 +19,7 @@ from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import layer_names
+from pyprof.prof.sums import is_enough
 from pyprof.report.time.steps import Steps
 from pyprof.report.trace.parts import Part, each, micros, text
 from pyprof.report.trace.tracks import Tracks
@@ -186,7 +187,8 @@ def _counters(frame: Frame, rows: Ints, start: Ints, end: Ints, edges: Ints) -> 
     for name, amount, scale in (("TFLOP/s", costs.flops_of(rows), 1e3), ("GB/s", costs.of("bytes", rows), 1.0)):
         known: Bools = kernels & (amount >= 0)
         if known.any():
-            yield name, mean(known, amount / took / scale)
+            whole = is_enough(int(took[known].sum()), int(took[kernels].sum()), int(known.sum()), int(kernels.sum()))
+            yield name if whole else f"{name} (at least)", mean(known, amount / took / scale)
     launch = records["launch_ns"][rows]
     begun = np.where((launch >= 0) & (launch < start), launch, start).astype(np.int64)
     yield "launch queue depth", depth(begun, end, edges)[0]

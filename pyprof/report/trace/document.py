@@ -151,7 +151,7 @@ def _launches(records: Records, trace: Trace, thread: Ints) -> Table:
 
 
 def _devices(records: Records, trace: Trace, process: Ints) -> Table:
-    known = records["gpu"] >= 0
+    known = (records["gpu"] >= 0) & (records["kind"] != ActivityKind.CPU)
     found = distinct_rows(process[known], records["device"][known], records["gpu"][known]).columns
     columns = dict(zip(("process", "device"), found, strict=False))
     infos = [records.gpus[code] for code in found[2].tolist()]

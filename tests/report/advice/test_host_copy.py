@@ -67,3 +67,16 @@ def test_inputs_that_take_most_of_a_step(tmp_path: Path) -> None:
     """60 tensors of 10 us against 20 products of 40 us."""
     advice = _steps(tmp_path, 1, 60)["host_copy"]
     assert advice.saves_ns == 2 * 60 * 10_000 and "Stream()" in advice.do
+
+
+def test_migrations_of_unified_memory(tmp_path: Path) -> None:
+    """To the device while a kernel waits for them, and back after it."""
+    timeline = Timeline().op(None, (GEMM, 1_000))
+    for page in range(10):
+        timeline.nsys.copy(11, timeline.launched, 5_000 + 90_000 * page, 8_000 + 90_000 * page, 27_000)
+    for _ in range(20):
+        timeline.nsys.copy(12, timeline.launched, timeline.ends, timeline.ends + 8_000, 174_000)
+        timeline.ends += 8_000
+    advice = timeline.advice(tmp_path)["unified_memory"]
+    assert (advice.saves_ns, advice.time_ns) == (160_000, 190_000)
+    assert "10 to the device (270 kB, 0.03 ms), 20 back to the host (3.48 MB, 0.16 ms)" in advice.evidence

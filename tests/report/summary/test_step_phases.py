@@ -60,7 +60,8 @@ def test_each_step_phase_has_its_own_figures(tmp_path: Path) -> None:
         1_000,
     )
     assert (prefill.kernels, prefill.kernel_ns, prefill.flops, prefill.known_flops) == (2, 20_000, 2 * FLOPS, 1.0)
-    assert (decode.kernels, decode.kernel_ns, decode.flops, decode.known_flops) == (3, 30_000, 2 * FLOPS, pytest.approx(2 / 3))
+    assert (decode.kernels, decode.kernel_ns, decode.known_flops) == (3, 30_000, pytest.approx(2 / 3))
+    assert (decode.flops, decode.flops_min, decode.bytes, decode.bytes_min) == (None, 2 * FLOPS, None, None)
     assert (mixed.kernels, mixed.flops, mixed.known_flops, mixed.peak) == (0, None, None, None)
 
 
@@ -126,7 +127,8 @@ def test_ranks_that_make_the_same_steps_are_one_engine(tmp_path: Path) -> None:
         100_000,
         pytest.approx(40_000),
     )
-    assert (found["decode"].kernels, found["decode"].flops, found["decode"].known_flops) == (6, 4 * FLOPS, pytest.approx(2 / 3))
+    assert (found["decode"].kernels, found["decode"].flops, found["decode"].flops_min) == (6, None, 4 * FLOPS)
+    assert found["decode"].known_flops == pytest.approx(2 / 3)
     other = pyprof.load(run(tmp_path / "c.sqlite", RUN[:2])).summary()
     assert job_of("job", [ranks[0], other], None).step_phases == ()
 

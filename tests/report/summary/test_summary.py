@@ -17,9 +17,11 @@ from pyprof.loading.load import load_capture
 from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice, Place
+from pyprof.report.summary.make import summarise
 from pyprof.report.summary.screen import LINES, Summary, lines
 from pyprof.report.summary.styled import Units, plain
 from tests.terminals import bare, on_terminal
+from tests.timeline import Timeline
 from tests.tiny import Nsys
 
 A100 = (0, "NVIDIA A100-SXM4-80GB", 0, 108, 8, 0)
@@ -286,3 +288,21 @@ def test_a_training_step_without_its_backward_pass(tmp_path: Path) -> None:
     n.range('Tensor.mul_(fp32[64,64], 2) #pyprof{"mod":"Tensor"}', 610, 700)
     notes = pyprof.summary(n.write(tmp_path / "net.sqlite")).notes
     assert notes[0].startswith("Nothing to advise: no backward pass is recorded")
+
+
+@pytest.mark.parametrize(
+    ("op", "us", "kernels", "said"),
+    [
+        ("torch.mm(fp32[512,512], fp32[512,512])", 5, ("ampere_sgemm_128x64_nn",), "in mm, up to 275 %: reason unknown"),
+        ("F.conv2d(fp32[8,64,32,32], fp32[64,64,3,3], padding=1)", 10, ("ampere_sgemm_128x64_nn", "winograd_nonfused::x"), ""),
+        ("torch.add(fp32[8388608], fp32[8388608])", 20, ("void at::native::vectorized_elementwise_kernel<4>()",), "L2 cache"),
+        ("torch.add(fp32[1024], fp32[1024])", 1, ("void at::native::vectorized_elementwise_kernel<4>()",), ""),
+    ],
+)
+def test_rates_above_the_peak_have_one_note(tmp_path: Path, op: str, us: int, kernels: tuple[str, ...], said: str) -> None:
+    """On an A100; a convolution by Winograd's algorithm needs fewer operations than its definition counts, products and all."""
+    timeline = Timeline()
+    for _ in range(4):
+        timeline.op(op.removeprefix("torch."), *((name, us) for name in kernels))
+    notes = [note for note in summarise(timeline.overview(tmp_path), "net").notes if "110 %" in note]
+    assert len(notes) == bool(said) and said in "".join(notes)

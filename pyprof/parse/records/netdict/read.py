@@ -21,7 +21,7 @@ from pyprof.errors import InputError
 from pyprof.model.calltext import parse_call_text
 from pyprof.model.markers import UNREADABLE, is_backward_name, read_literal
 from pyprof.model.opcall import OpCall, OpRules, sound_text
-from pyprof.model.records import COLUMNS, DIRECTIONS, GPU_NUMBERS, PHASES, GpuInfo, MarkedStep, Records, Stack
+from pyprof.model.records import COLUMNS, DIRECTIONS, GPU_NUMBERS, PHASES, GpuInfo, MarkedStep, Records, Stack, Unseen
 from pyprof.model.trace import COPY_KINDS, ActivityKind, narrowed
 from pyprof.parse.records.netdict.derive import Derived, Line, known, whole_number
 from pyprof.parse.records.netdict.write import ALWAYS, OPTIONAL, SOMETIMES
@@ -258,6 +258,8 @@ class _LineReader:
         for key, count in sorted(self.unknown.items(), key=str)[:_MOST_UNKNOWN]:
             out.notes.append(f"the key {key!r} is unknown and was not read: lines of net.dict that have it: {count}")
         out.source = "original" if self.derived.rows else "dict"
+        if ((out.columns["kind"] == ActivityKind.CPU) & (out.columns["gpu"] >= 0)).any():
+            out.unseen = Unseen("the work of the device is not in these records", "parse a capture that shows it")
         timeless = int((out.columns["dur_ns"] < 0).sum())
         if timeless:
             out.notes.append(f"left out, since they take less than no time (kDuration below 0): {timeless:,} of the lines")

@@ -50,7 +50,7 @@ class _File:
         self.metadata: dict[bytes, bytes] = schema.metadata or {}
         self.facts = read_facts(path, self.metadata)
         try:
-            self.steps, self.host = read_host(self.metadata)
+            self.steps, self.host, self.unseen = read_host(self.metadata)
         except POOL_ERRORS as error:
             raise InputError(f"{self.path}: its steps and host cannot be read: {_first_line(error)}", _DAMAGED) from error
         for column in SCHEMA:
@@ -198,7 +198,7 @@ class _Stored(Records):
         self._file, self._rows = file, rows
         self.columns: _Columns = _Columns(file, rows)
         self.source, self.counts, self.notes = file.facts.source, dict(file.facts.counts), list(file.facts.notes)
-        self.utc_ns, self.steps, self.host = file.facts.utc_ns, file.steps, file.host
+        self.utc_ns, self.steps, self.host, self.unseen = file.facts.utc_ns, file.steps, file.host, file.unseen
 
     def __len__(self) -> int:
         return len(self._file) if self._rows is None else len(self._rows)

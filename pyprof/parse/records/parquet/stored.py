@@ -20,7 +20,7 @@ from pyprof.model.calltext import call_text, parse_call_text
 from pyprof.model.host import VERSION as HOST_VERSION
 from pyprof.model.host import Host, MarkedSteps
 from pyprof.model.opcall import OpCall, sound_text
-from pyprof.model.records import SCHEMA_VERSION, GpuInfo, MarkedStep, Records, Stack
+from pyprof.model.records import SCHEMA_VERSION, GpuInfo, MarkedStep, Records, Stack, Unseen
 
 KEY = b"pyprof"
 HOST_KEY = b"pyprof.host"
@@ -77,23 +77,26 @@ class _HostSide(msgspec.Struct):
     version: int
     steps: MarkedSteps | None = None
     host: Host | None = None
+    unseen: Unseen | None = None
 
 
 def stored_host(records: Records) -> dict[bytes, bytes]:
-    """Encode the steps and host of records; empty if they have neither."""
-    if records.steps is None and records.host is None:
+    """Encode the steps and host of records, and what hides the device's work; empty if they have none."""
+    if records.steps is None and records.host is None and records.unseen is None:
         return {}
-    plain = msgspec.json.encode(_HostSide(HOST_VERSION, records.steps, records.host))
+    unseen = None if records.unseen is None else Unseen(*map(sound_text, records.unseen))
+    plain = msgspec.json.encode(_HostSide(HOST_VERSION, records.steps, records.host, unseen))
     return {HOST_KEY: base64.b64encode(zlib.compress(plain, 1))}
 
 
-def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | None]:
-    """Decode steps and host; None if absent or of another version. Raises one of POOL_ERRORS if damaged."""
+def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | None, Unseen | None]:
+    """Decode steps, host and what hides the device; None if absent or of another version. Raises one of POOL_ERRORS if
+    damaged."""
     if HOST_KEY not in metadata:
-        return None, None
+        return None, None, None
     plain = zlib.decompress(base64.b64decode(metadata[HOST_KEY], validate=True))
     if msgspec.json.decode(plain, type=_Version).version != HOST_VERSION:
-        return None, None
+        return None, None, None
     found = msgspec.json.decode(plain, type=_HostSide)
     steps, host = found.steps or MarkedSteps(), found.host or Host()
     spans = [*host.recorder, *(one for some in host.work.values() for one in some)]
@@ -109,7 +112,7 @@ def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | 
         raise ValueError("a pause without a name")
     if min(numbers, default=0) < -_MOST or max(numbers, default=0) > _MOST:
         raise ValueError("a number of more than 64 bits")
-    return found.steps, found.host
+    return found.steps, found.host, found.unseen
 
 
 def pool_key(pool: str) -> bytes:

@@ -9,7 +9,6 @@ import numpy as np
 
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Strings, Table, Trace, integer, make_table
-from pyprof.parse.sources.times import launching
 
 _RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
 _LIMITS = {
@@ -92,8 +91,6 @@ def notes_of(trace: Trace, shapes: bool, sources: bool, shared: int) -> list[str
     elif trace.samples is not None:
         count = len(trace.samples.time_ns)
         notes.append(f"{count:,} samples of hardware counters were recorded beside the kernels: see `pyprof counters`")
-    elif not len(trace.activities["kind"]) and len(trace.launches["corr"]) and not launching(trace).any():
-        notes.append("the GPU's activity is missing: add ProfilerActivity.CUDA, and end other profilers of this GPU")
     if shared:
         what = f"{shared} of the kernels, copies and fills"
         notes.append(f"process unknown, since several in the file used the same correlation ids: {what}")

@@ -25,7 +25,7 @@ from pyprof.parse.sources.kineto.gpu import count_blocks, number_nodes, process_
 from pyprof.parse.sources.kineto.modules import Intervals, module_ranges, open_at
 from pyprof.parse.sources.kineto.threads import NumberedOps, forward_threads
 from pyprof.parse.sources.kineto.trace_file import TraceFile
-from pyprof.parse.sources.times import lost_launches, of_epoch
+from pyprof.parse.sources.times import of_epoch
 
 _ANNOTATION_NS = 1000  # how long each range is that torch's annotations of graphs are made to
 
@@ -235,11 +235,9 @@ class _TraceReader:
         ends = [table["end_ns"] for table in (trace.ranges, trace.launches, trace.activities) if len(table["end_ns"])]
         trace.session_end_ns = max((int(end.max()) for end in ends), default=-2) + 1
         sources = bool(tables.frames.names) or tables.has_stacks
-        lost = [] if trace.measured is not None else lost_launches(trace, tables.left_out.activities)
         lacks = notes_of(trace, tables.ops.shapes, sources, shared)
-        if not len(trace.activities["kind"]):
-            lost, lacks = [], [*lost, *lacks]  # what matters most
-        trace.notes = [*lacks, *trace.notes, *self.file.notes, *tables.left_out.notes(), *lost]
+        trace.notes = [*lacks, *trace.notes, *self.file.notes, *tables.left_out.notes()]
+        trace.left_out = tables.left_out.activities
         if tables.waits:
             trace.notes.append(f"{tables.waits:,} waits and marks of the device's scheduler do no work and are no rows")
         if tables.open:

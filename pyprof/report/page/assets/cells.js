@@ -12,6 +12,7 @@ class Sum {
   known(value, ns) {
     return ns > 0.99 * this.time || (this.time === 0 && ns === 0 && value > 0) ? value : null;
   }
+  get knownShare() { return this.time ? this.flopsNs / this.time : null; }
   get knownFlops() { return this.known(this.flops, this.flopsNs); }
   get knownBytes() { return this.known(this.bytes, this.bytesNs); }
   get knownLost() { return this.known(this.lost, this.lostNs); }

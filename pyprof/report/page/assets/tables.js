@@ -96,6 +96,7 @@ const withAny = (columns, sums) => columns.filter((column) => !column.optional |
 const optional = (columns) => columns.map((column) => ({ ...column, optional: true }));
 
 const roofColumns = () => optional([
+  number("known", "Known", (sum) => sum.knownShare, percent, "share of the time whose FLOPs are known; of less than 99 % no rate is told"),
   number("rate", "FLOP/s", (sum) => sum.rate, (value) => scaled(value, "FLOP/s"), "FLOPs of the algorithm over the time"),
   number("bandwidth", "B/s", (sum) => sum.bandwidth, (value) => scaled(value, "B/s"), "least bytes over the time"),
   number("peak", "Roofline", (sum) => sum.peak, percent, "least time at the limits of the device over the time; above 100 % a limit is not what was assumed"),

@@ -1,0 +1,169 @@
+"""A capture -> what it lacks of the device's work: launches without a kernel, counters in place of kernels, CUDA not traced.
+
+A call that launches has the correlation id of what it launched. Between the calls that begin and end the capture of a graph,
+and inside an engine's annotation of one, calls launch nothing. Of calls inside each other the outermost is the launch.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.columns.distinct import among
+from pyprof.columns.intervals import union
+from pyprof.columns.types import Array, Bools, Ints
+from pyprof.model.records import Unseen
+from pyprof.model.trace import ActivityKind, Trace
+from pyprof.parse.attribution.captured import is_capture
+
+_LAUNCH, _GRAPH = re.compile(r"Launch(?!Host)"), re.compile(r"GraphLaunch")
+_KNOWN = re.compile(r"^(?:cuda|cu|hip)[A-Z]")
+_BEGIN, _END = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
+_ON_CPU = re.compile(r"_for_cpu\b|\bmkldnn_|\bonednn::|\bnnpack")  # ops that only a CPU has
+_MPS = re.compile(r"(?:\b|_)mps(?:_|::|$)")
+_MOST = 0.5  # of the launches: where more have no kernel, what is there stands for nothing
+_FAR_NS = 1 << 62
+UNSEEN = "launches without a kernel in the capture"  # name of their count
+_PROFILERS = "end other profilers of this GPU (nsys, ncu, DCGM), and let users read its counters (NVIDIA: ERR_NVGPUCTRPERM)"
+_NONE = {
+    "kineto": f"{_PROFILERS}; keep ProfilerActivity.CUDA among the activities of torch.profiler.profile",
+    "nsys": f"record with nsys profile -t cuda,nvtx, of a version not older than the CUDA driver; {_PROFILERS}",
+}
+_GRAPHS = {
+    "kineto": f"a torch whose profiler records the kernels of graphs; {_PROFILERS}",
+    "nsys": "nsys profile --cuda-graph-trace=node, with an nsys not older than the CUDA driver",
+}
+_SOME = "call torch.cuda.synchronize() before recording begins and ends, and record fewer steps: kernels were dropped"
+_INSTRUMENTS = "torch.mps.profiler.profile() shows them in Xcode's Instruments; --gpu FILE.json gives the peaks of a device"
+_FOREIGN = "record with a profiler that writes what this device did as events of its own; --gpu FILE.json gives its peaks"
+_UNTRACED = {
+    "kineto": f"add ProfilerActivity.CUDA to the activities of torch.profiler.profile; where it is there: {_PROFILERS}; "
+    "a program of the CPU alone is known as one where CUDA_VISIBLE_DEVICES is empty",
+    "nsys": "record with nsys profile -t cuda,nvtx",
+}
+
+
+class LaunchCounts(NamedTuple):
+    """How many calls launched kernels and graphs, and the begins of those without any activity of a device, ns."""
+
+    kernels: int
+    graphs: int
+    lost_kernels: Ints
+    lost_graphs: Ints
+
+
+def unseen_of(trace: Trace, launch: Array) -> tuple[Unseen | None, Ints]:
+    """(what hides the device's work, None where enough of it was recorded; begins of launches without an activity, ns).
+    launch: see `launch_of_activity`."""
+    found = _launches(trace, launch)
+    return _hidden(trace, launch, found), np.concatenate([found.lost_kernels, found.lost_graphs])
+
+
+def _hidden(trace: Trace, launch: Array, found: LaunchCounts) -> Unseen | None:
+    lost_kernels, lost_graphs = len(found.lost_kernels), len(found.lost_graphs)
+    lost = lost_kernels + lost_graphs
+    tool = "nsys" if trace.source == "nsys" else "kineto"
+    ran = among(trace.activities["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH)).any()
+    if not ran and trace.measured is not None:
+        what = f"{_counted(len(trace.measured), 'range')} of hardware counters in place of kernels, which have no time here"
+        return Unseen(what, "pyprof counters FILE: what was counted, by op")
+    if not ran and lost:
+        names = [(lost_kernels, "kernel"), (lost_graphs, "graph")]
+        what = " and ".join(_counted(number, name) for number, name in names if number)
+        return Unseen(f"{what} {'was' if lost == 1 else 'were'} launched and none was recorded", _NONE[tool])
+    if not ran and not len(launch) and any(_MPS.search(marker.name) for marker in trace.markers):
+        what = "ops ran on Apple's MPS, whose kernels torch.profiler does not record"
+        return Unseen(what, _INSTRUMENTS)
+    if not ran and not len(launch) and (gpu := _gpu(trace)):
+        if not len(trace.launches["corr"]):
+            what = f"CUDA was not traced: no call of it is in the capture, although there is a GPU ({gpu})"
+            return Unseen(what, _UNTRACED[tool])
+        if not _of_names(trace.launches["name"], trace.strings.values, _KNOWN).any():  # of others it is not known which launch
+            return Unseen(f"the work of the device ({gpu}) is not in the capture, only calls of its runtime", _FOREIGN)
+    if lost_graphs > _MOST * found.graphs:
+        what = f"{lost_graphs:,} of {_counted(found.graphs, 'launch')} of CUDA graphs have no kernel in the capture"
+        return Unseen(what, _GRAPHS[tool])
+    if lost_kernels > _MOST * found.kernels:
+        what = f"{lost_kernels:,} of {_counted(found.kernels, 'launch')} of kernels have no kernel in the capture"
+        return Unseen(what, f"{_SOME}; {_PROFILERS}")
+    return None
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('ch') else 's'}"
+
+
+def _gpu(trace: Trace) -> str:
+    """The first GPU of a program of which nothing says that it ran on the CPU, '' without one."""
+    names = [trace.strings[code] for code in trace.devices["name"].tolist()]
+    if trace.watched or not names or any(_ON_CPU.search(marker.name) for marker in trace.markers):
+        return ""
+    return next(filter(None, names), "without a name")
+
+
+def _launches(trace: Trace, launch: Array) -> LaunchCounts:
+    """The launches of a capture, those of graphs that were being captured left out."""
+    calls = trace.launches
+    texts = trace.strings.values
+    named = _of_names(calls["name"], texts, _LAUNCH)
+    has = np.zeros(len(named), np.bool_)
+    has[launch[launch >= 0]] = True
+    rows = np.flatnonzero(named)
+    if has[rows].all():
+        graphs = int(_of_names(calls["name"][rows], texts, _GRAPH).sum())
+        return LaunchCounts(len(rows) - graphs, graphs, *np.empty((2, 0), np.int64))
+    rows = rows[~_captured(trace, rows)]
+    outer, of = _outermost(calls["thread"][rows], calls["start_ns"][rows], calls["end_ns"][rows])
+    ran = np.zeros(len(outer), np.bool_)
+    ran[of[has[rows]]] = True
+    graph = _of_names(calls["name"][rows[outer]], texts, _GRAPH)
+    begin = calls["start_ns"][rows[outer]].astype(np.int64)
+    # Kernels that nothing links to their launch, as where no correlation ids were recorded, and those that were left out for
+    # want of a time are those of some of these.
+    bare = int(((trace.activities["kind"] == ActivityKind.KERNEL) & (launch < 0)).sum()) + trace.left_out
+    lost = (np.sort(begin[which & ~ran])[bare:] for which in (~graph, graph))
+    return LaunchCounts(int((~graph).sum()), int(graph.sum()), *lost)
+
+
+def _of_names(codes: Array, texts: list[str], pattern: re.Pattern[str]) -> Bools:
+    """Which codes into texts stand for a text that matches."""
+    good = np.zeros(len(texts) + 1, np.bool_)
+    good[codes] = True
+    for code in np.flatnonzero(good[:-1]).tolist():
+        good[code] = pattern.search(texts[code]) is not None
+    good[-1] = False
+    return np.asarray(good[codes])
+
+
+def _outermost(thread: Array, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """(the calls that lie in no other; for each call the place of the one that it is or lies in)."""
+    order = np.lexsort((-end, start, thread))
+    rank = np.empty(len(end), np.int64)
+    rank[np.argsort(end, kind="stable")] = np.arange(len(end))
+    reach = np.maximum.accumulate(thread[order].astype(np.int64) * len(end) + rank[order])  # the last to end so far
+    ends = np.sort(end)[reach % max(len(end), 1)]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (np.diff(thread[order]) != 0) | (start[order][1:] >= ends[:-1])
+    of = np.empty(len(order), np.int64)
+    of[order] = np.cumsum(first) - 1
+    return order[first], of
+
+
+def _captured(trace: Trace, rows: Ints) -> Bools:
+    """Which calls were captured into a graph, and launched nothing."""
+    calls, ranges = trace.launches, trace.ranges
+    process = trace.threads["process"].astype(np.int64)
+    begins, ends = (np.flatnonzero(_of_names(calls["name"], trace.strings.values, which)) for which in (_BEGIN, _END))
+    until = np.append(np.sort(calls["end_ns"][ends]), _FAR_NS)
+    begin = calls["start_ns"][begins]
+    label = np.array([is_capture(marker) for marker in trace.markers], np.bool_)
+    around = np.flatnonzero(label[ranges["label"]]) if len(label) else np.empty(0, np.int64)
+    inside = union(
+        np.concatenate([process[calls["thread"][begins]], process[ranges["thread"][around]]]),
+        np.concatenate([begin, ranges["start_ns"][around]]),
+        np.concatenate([until[np.searchsorted(until, begin)], ranges["end_ns"][around]]),
+    )
+    group, when = process[calls["thread"][rows]], calls["start_ns"][rows].astype(np.int64)
+    return np.asarray(inside.covered(group, when + 1) > inside.covered(group, when))

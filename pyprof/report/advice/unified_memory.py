@@ -1,0 +1,36 @@
+"""Pages of unified memory that migrate when they are touched -> move them ahead, or say where they belong."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.columns.distinct import among
+from pyprof.model.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget, is_worth, ms
+from pyprof.report.time.overview import Overview
+from pyprof.tables.units import human
+
+_WAYS = {11: "to the device", 12: "back to the host", 13: "between devices"}  # CUPTI's copy kinds of migrations
+_DO = (
+    "cudaMemPrefetchAsync(pointer, bytes, device, stream) ahead of the kernel that touches them, and to the host before it "
+    "reads; cudaMemAdvise for what both read; or cudaMalloc and one cudaMemcpyAsync"
+)
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """Where migrations take time of their own, or go on while kernels run, which wait for them."""
+    records = overview.records
+    moved = overview.inside & (records["kind"] == ActivityKind.MEMCPY) & among(records["copykind"], tuple(_WAYS))
+    rows = np.flatnonzero(moved)
+    time_ns = np.maximum(records["dur_ns"][rows], 0).astype(np.int64)
+    if not is_worth(overview, int(time_ns.sum()) // max(overview.division.count, 1)):
+        return None
+    parts = []
+    for kind, way in _WAYS.items():
+        mine = records["copykind"][rows] == kind
+        if mine.any():
+            size = np.maximum(records["bytes"][rows[mine]], 0).sum()
+            parts.append(f"{int(mine.sum()):,} {way} ({human(int(size), 'B')}, {ms(int(time_ns[mine].sum()))})")
+    saves = budget.wall_ns(budget.take(rows, time_ns, awaited=True))
+    evidence = f"migrations of unified memory, page by page as they are touched: {', '.join(parts)}"
+    return Advice("unified_memory", saves if is_worth(overview, saves) else None, int(time_ns.sum()), evidence, _DO)
