@@ -274,8 +274,6 @@ def test_a_capture_that_somebody_is_writing_is_not_called_damaged(tmp_path: Path
         ("ALTER TABLE CUPTI_ACTIVITY_KIND_RUNTIME DROP COLUMN end", 3, None),
         ("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = NULL WHERE rowid = 2", 3, "1 of the ranges, ops and calls"),
         ("UPDATE NVTX_EVENTS SET end = 1", 3, "1 of the ranges, ops and calls"),
-        ("DELETE FROM {} WHERE rowid > 1", 1, "2 of 3 launches have no kernel"),
-        ("DELETE FROM {}", 0, "3 kernels were launched and none was recorded"),
         ("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME", 3, None),
     ],
 )
@@ -288,7 +286,7 @@ def test_rows_without_a_time_are_left_out_and_counted(
     for at in range(3):
         n.kernel("k", 20 + at, 100 + 100 * at, 150 + 100 * at)
     trace = open_trace(_database(n.write(tmp_path / "t.sqlite"), change.format("CUPTI_ACTIVITY_KIND_KERNEL")))
-    assert trace.activities["end_ns"].tolist() == [150, 250, 350][3 - kernels :] or kernels == 1
+    assert trace.activities["end_ns"].tolist() == [150, 250, 350][3 - kernels :]
     assert (len(trace.activities["kind"]), len(trace.notes)) == (kernels, int(note is not None))
     assert note is None or note in trace.notes[0]
 
