@@ -176,7 +176,7 @@ def test_verdict(
 # family, Tensor Cores in an op of bf16 on an H100 of which nothing is known: kernels (~ is a blank)
 OF_LIBRARIES = """
 norm -: _gemma_rms_layernorm_forward layer_norm_fwd_kernel _rms_norm_fwd_kernel l2norm_fwd_kernel
-activation -: swiglu_fwd_kernel logsigmoid_bwd_kernel
+activation -: _silu_mul_fp8_quant_deep_gemm swiglu_fwd_kernel logsigmoid_bwd_kernel
 loss -: cross_entropy_fwd_kernel liger_cross_entropy_kernel
 softmax -: _softmax_fwd_kernel
 rope -: _rope_fwd_kernel _triton_qwen2vl_mrope
@@ -191,7 +191,7 @@ paged_attn_decode 0: _fwd_kernel_stage1
 paged_attn_prefill 1: _fwd_grouped_kernel_stage1
 triton_attention 1: _attn_fwd _fwd_kernel _jagged_flash_attention_bwd_basic_kernel
 triton_matmul 1: _swiglu_kernel_forward _lora_shrink_kernel triton_fp8_gemm_1x128_128x1_kernel
-quantize_cast -: _silu_mul_fp8_quant_deep_gemm _triton_fp8_rowwise_2d_fused_scale_and_cast_kernel SubMeanKernel
+quantize_cast -: _triton_fp8_rowwise_2d_fused_scale_and_cast_kernel SubMeanKernel
 grouped_gemm 1: _fbgemm_grouped_gemm_fp8_rowwise
 sage_attention 1: void~qk_int_sv_f8_attn_kernel<128u,64u,32u> sage_fwd
 nccl -: ncclAllReduceRingLLKernel_sum_f32(ncclColl) ncclBroadcastRingKernel_copy_i8(ncclColl)
