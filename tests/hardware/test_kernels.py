@@ -173,77 +173,53 @@ def test_verdict(
     assert bool(found.reason) == (found.tc != "1")
 
 
-# kernel -> family, Tensor Cores in an op of bf16 on an H100 of which nothing is known
+# family, Tensor Cores in an op of bf16 on an H100 of which nothing is known: kernels (~ is a blank)
 OF_LIBRARIES = """
-layer_norm_fwd_kernel norm -
-_rms_norm_fwd_kernel norm -
-l2norm_fwd_kernel norm -
-swiglu_fwd_kernel activation -
-logsigmoid_bwd_kernel activation -
-cross_entropy_fwd_kernel loss -
-liger_cross_entropy_kernel loss -
-_softmax_fwd_kernel softmax -
-_rope_fwd_kernel rope -
-_triton_qwen2vl_mrope rope -
-_chunk_cumsum_fwd_kernel recurrent_scan -
-_state_passing_fwd_kernel recurrent_scan -
-_causal_conv1d_fwd_kernel recurrent_scan -
-void_selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<128>> recurrent_scan -
-fused_recurrent_gated_delta_rule_fwd_kernel recurrent_scan -
-chunk_local_cumsum_scalar_kernel recurrent_scan -
-chunk_gated_delta_rule_fwd_kernel_h_blockdim64 linear_attention 1
-chunk_kda_bwd_kernel_wy_dqkg_fused linear_attention 1
-_chunk_scan_fwd_kernel linear_attention 1
-_bmm_chunk_fwd_kernel linear_attention 1
-parallel_nsa_fwd_kernel linear_attention 1
-parallel_attn_bwd_kernel_preprocess attention_aux -
-_attn_bwd_preprocess attention_aux -
-attn_fwd_combine attention_aux -
-_bwd_preprocess_do_o_dot attention_aux -
-_fwd_kernel_stage1 paged_attn_decode 0
-_fwd_kernel_stage2 attention_aux -
-_fwd_grouped_kernel_stage1 paged_attn_prefill 1
-_attn_fwd triton_attention 1
-_fwd_kernel triton_attention 1
-_jagged_flash_attention_bwd_basic_kernel triton_attention 1
-_swiglu_kernel_forward triton_matmul 1
-_lora_shrink_kernel triton_matmul 1
-triton_fp8_gemm_1x128_128x1_kernel triton_matmul 1
-_triton_fp8_rowwise_2d_fused_scale_and_cast_kernel quantize_cast -
-_fbgemm_grouped_gemm_fp8_rowwise grouped_gemm 1
-void_qk_int_sv_f8_attn_kernel<128u,64u,32u> sage_attention 1
-sage_fwd sage_attention 1
-SubMeanKernel quantize_cast -
-ncclAllReduceRingLLKernel_sum_f32(ncclColl) nccl -
-ncclBroadcastRingKernel_copy_i8(ncclColl) nccl -
-ncclReduceScatterTreeLLKernel_sum_f16(ncclColl) nccl -
-void_AllReduceKernel<512,2,FuncSum<float>,float>(KernelArgs<float>) nccl -
-ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>) nccl -
-allToAllV(void*,void*,long*,long) symm_mem_collective -
-CudaCodeGen::kernel1(CudaCodeGen::Tensor<float,2>) nvfuser -
-nvfuser_inner_persistent_f0_c1_r0_g3 nvfuser -
-loop_add_fusion xla_fusion -
-input_reduce_fusion_2 xla_fusion -
-wrapped_transpose xla_fusion -
-gemm_fusion_dot_general_1 xla_product 1
-void_cudf::detail::valid_if_n_kernel<int>(int) libcudf -
-__myl_MulSumMulDivAdd_myl0_3 tensorrt_myelin -
-__myl_FcAdd_myl0_5 tensorrt_myelin ?
-DeviceCompactInitKernel sort_scan -
-Cijk_B_PostGSU2 splitk_reduce -
-triton_tem_fused_mm_0 inductor_template 1
-my_own_fwd_kernel unknown ?
+norm -: _gemma_rms_layernorm_forward layer_norm_fwd_kernel _rms_norm_fwd_kernel l2norm_fwd_kernel
+activation -: _silu_mul_fp8_quant_deep_gemm swiglu_fwd_kernel logsigmoid_bwd_kernel
+loss -: cross_entropy_fwd_kernel liger_cross_entropy_kernel
+softmax -: _softmax_fwd_kernel
+rope -: _rope_fwd_kernel _triton_qwen2vl_mrope
+recurrent_scan -: _chunk_cumsum_fwd_kernel _state_passing_fwd_kernel _causal_conv1d_fwd_kernel
+recurrent_scan -: void~selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<128>>
+recurrent_scan -: fused_recurrent_gated_delta_rule_fwd_kernel chunk_local_cumsum_scalar_kernel
+linear_attention 1: chunk_gated_delta_rule_fwd_kernel_h_blockdim64 chunk_kda_bwd_kernel_wy_dqkg_fused _chunk_scan_fwd_kernel
+linear_attention 1: _bmm_chunk_fwd_kernel parallel_nsa_fwd_kernel
+attention_aux -: parallel_attn_bwd_kernel_preprocess _attn_bwd_preprocess attn_fwd_combine _bwd_preprocess_do_o_dot
+attention_aux -: _fwd_kernel_stage2
+paged_attn_decode 0: _fwd_kernel_stage1
+paged_attn_prefill 1: _fwd_grouped_kernel_stage1
+triton_attention 1: _attn_fwd _fwd_kernel _jagged_flash_attention_bwd_basic_kernel
+triton_matmul 1: _swiglu_kernel_forward _lora_shrink_kernel triton_fp8_gemm_1x128_128x1_kernel
+quantize_cast -: _triton_fp8_rowwise_2d_fused_scale_and_cast_kernel SubMeanKernel
+grouped_gemm 1: _fbgemm_grouped_gemm_fp8_rowwise
+sage_attention 1: void~qk_int_sv_f8_attn_kernel<128u,64u,32u> sage_fwd
+nccl -: ncclAllReduceRingLLKernel_sum_f32(ncclColl) ncclBroadcastRingKernel_copy_i8(ncclColl)
+nccl -: ncclReduceScatterTreeLLKernel_sum_f16(ncclColl) void~AllReduceKernel<512,2,FuncSum<float>,float>(KernelArgs<float>)
+nccl -: ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)
+symm_mem_collective -: allToAllV(void*,void*,long*,long)
+nvfuser -: CudaCodeGen::kernel1(CudaCodeGen::Tensor<float,2>) nvfuser_inner_persistent_f0_c1_r0_g3
+xla_fusion -: loop_add_fusion input_reduce_fusion_2 wrapped_transpose
+xla_product 1: gemm_fusion_dot_general_1
+libcudf -: void~cudf::detail::valid_if_n_kernel<int>(int)
+tensorrt_myelin -: __myl_MulSumMulDivAdd_myl0_3
+tensorrt_myelin ?: __myl_FcAdd_myl0_5
+sort_scan -: DeviceCompactInitKernel
+splitk_reduce -: Cijk_B_PostGSU2
+inductor_template 1: triton_tem_fused_mm_0
+unknown ?: my_own_fwd_kernel
 """
 
 
 @pytest.mark.parametrize("line", OF_LIBRARIES.split("\n")[1:-1])
 def test_kernels_of_libraries(line: str) -> None:
-    name, family, tc = line.split()
-    kernel = classify(name.replace("void_", "void ", 1))
-    found = verdict(kernel, op_dtype="bfloat16", matmul=None, cc=H100)
-    assert (kernel.family, found.tc or "?") == (family, tc)
-    if tc == "?" or kernel.rule == "triton_attention":  # an op that is known to have no products knows better than a word
-        assert verdict(kernel, op_dtype="bfloat16", matmul=False, cc=H100).tc == "-"
+    family, tc = line.partition(":")[0].split()
+    for name in line.partition(": ")[2].split():
+        kernel = classify(name.replace("~", " "))
+        found = verdict(kernel, op_dtype="bfloat16", matmul=None, cc=H100)
+        assert (kernel.family, found.tc or "?") == (family, tc), name
+        if tc == "?" or kernel.rule == "triton_attention":  # an op that is known to have no products knows better than a word
+            assert verdict(kernel, op_dtype="bfloat16", matmul=False, cc=H100).tc == "-"
 
 
 def test_fp32_where_tf32_exists_says_so() -> None:

@@ -25,10 +25,11 @@ _KINDS = {
     "broadcast": "broadcast", "barrier": "barrier", "send": "send_recv", "recv": "send_recv", "gather": "gather",
     "scatter": "scatter", "reduce": "reduce",
 }  # fmt: skip
-_KERNEL = re.compile(r"nccl(?:Dev|Sym|SymDev)?(?:Kernel|k)_?(?P<kind>[A-Za-z]+)")
-# Up to NCCL 2.18 the type is last, since then before the algorithm; where nothing is reduced it is a filler, or missing.
+_KERNEL = re.compile(r"nccl(?:(?:Dev|Sym|SymDev)?(?:Kernel|k)_?)?(?P<kind>[A-Z][A-Za-z]+)")
+# Before NCCL 2.7 ncclAllReduceRingLLKernel_sum_f32. Up to NCCL 2.18 the type is last, since then before the algorithm; where
+# nothing is reduced it is a filler, or missing.
 _ELEMENT = re.compile(
-    r"_(?:Sum|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv|Avg)_(?P<type>\w+?)(?:_(?:RING|TREE|COLLNET|NVLS|PAT)\w*)?[(<]"
+    r"_(?:[Ss]um|[Pp]rod|[Mm]ax|[Mm]in|MinMax|PreMulSum|SumPostDiv|Avg)_(?P<type>\w+?)(?:_(?:RING|TREE|COLLNET|NVLS|PAT)\w*)?[(<]"
 )
 _ELEMENT_BYTES = {
     "int8_t": 1, "uint8_t": 1, "i8": 1, "u8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "f16": 2, "__nv_bfloat16": 2, "bf16": 2,

@@ -169,6 +169,8 @@ MORE: list[tuple[str, tuple[Any, ...], int, str]] = [
     ("fbgemm::bf16i4bf16_rowwise", (t(6, 16, dtype=B), PACKED, t(2, 5), t(2, 5)), 2 * 6 * 5 * 16, ""),
     ("mslk::f8f8bf16_rowwise", (FP8, W8, t(6), t(5)), 2 * 6 * 5 * 16, ""),
     ("fbgemm::f8i4bf16_shuffled", (FP8, PACKED, t(6), t(5), t(2, 5)), 2 * 6 * 5 * 16, ""),
+    ("torchao::mx_fp8_bf16", (FP8, t(16, 5, dtype=E4), t(6), t(5)), 2 * 6 * 5 * 16, ""),
+    ("torchao::rowwise_scaled_linear_cutlass_s8s4", (t(6, 16, dtype=I8), t(6, dtype=B), PACKED, t(5, dtype=B), None, t(0, dtype=B)), 2 * 6 * 5 * 16, ""),
     ("mslk::f4f4bf16", (t(6, 8, dtype="uint8"), t(5, 8, dtype="uint8"), t(6), t(5)), 2 * 6 * 5 * 16, ""),
     ("fbgemm::f8f8bf16_rowwise_grouped", ([FP8, t(3, 16, dtype=E4)], [W8, W8], [t(6), t(3)], [t(5), t(5)]), 2 * 9 * 5 * 16, ""),
     ("mslk::bf16bf16bf16_grouped_stacked", (t(9, 16, dtype=B), t(2, 5, 16, dtype=B), t(2, dtype="int64")), 2 * 9 * 5 * 16, ""),
