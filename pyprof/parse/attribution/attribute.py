@@ -84,7 +84,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     align_clocks(trace, launch)
     capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
     lost = trace.launches["start_ns"][launches_without_kernel(trace)[0]].astype(np.int64)
-    host = host_of(trace, capture, launch) if with_host else None
+    host, cut_off = host_of(trace, capture, launch) if with_host else None, capture.cut_off()
     del trace  # from here on columns are freed as soon as no later rule reads them, unless the caller keeps them
     if len(launch):
         launches = find_launches(capture.trace, launch)  # rule 1
@@ -106,7 +106,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     phases = find_phases(capture, evidence)
     instances = _number_instances(capture, launches, kernels.inner, ops, steps)  # rule 6
     found = _RuleFindings(launches, kernels, directions, forward, steps, phases, instances)
-    counts = _counts(capture, found) | results.stacks.cut | forward.unknown  # rule 7
+    counts = _counts(capture, found) | results.stacks.cut | forward.unknown | cut_off  # rule 7
     columns, devices = _columns(capture, found)
     capture.trace.activities = make_table("activities")
     calls, engine_steps, launch_thread, on_engine = (
