@@ -196,7 +196,8 @@ def test_any_value_in_a_record_is_read_or_refused_by_number(
     except PyprofError as error:
         assert "line 1 is" in str(error) and error.hint
     else:
-        assert all(len(texts) == 1 for texts in _table(records))
+        left_out = int(key == "kDuration" and bool(records.notes))
+        assert all(len(texts) == 1 - left_out for texts in _table(records))
         list(lines(records))
 
 

@@ -84,7 +84,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     launch = launch_of_activity(trace)
     align_clocks(trace, launch)
     capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
-    host = host_of(trace, capture, launch) if with_host else None
+    host, cut_off = host_of(trace, capture, launch) if with_host else None, capture.cut_off()
     unseen, lost_ns = unseen_of(trace, launch)
     del trace  # from here on columns are freed as soon as no later rule reads them, unless the caller keeps them
     if len(launch):
@@ -107,7 +107,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     phases = find_phases(capture, evidence)
     instances = _number_instances(capture, launches, kernels.inner, ops, forward.beside, steps)  # rule 6
     found = _RuleFindings(launches, kernels, directions, forward, steps, phases, instances)
-    counts = _counts(capture, found) | results.stacks.cut | forward.unknown  # rule 7
+    counts = _counts(capture, found) | results.stacks.cut | forward.unknown | cut_off  # rule 7
     counts[UNSEEN] = 0 if unseen else len(lost_ns)
     columns, devices = _columns(capture, found)
     if unseen is not None and (columns["kind"][:1] == ActivityKind.CPU).any():  # what ran on the device is not known

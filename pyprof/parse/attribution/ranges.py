@@ -338,6 +338,13 @@ class CaptureFacts:
     def ranges(self) -> Table:
         return self.trace.ranges
 
+    def cut_off(self) -> dict[str, int]:
+        """Number of the context ranges that the end of the recording cut off, by a text with the names of some."""
+        labels = distinct_values(self.ranges["label"][self._leaked]).tolist()
+        names = sorted({self.trace.markers[label].name for label in labels})
+        shown = ", ".join(name[:60] for name in names[:3]) + (" ..." if len(names) > 3 else "")
+        return {f"of the user's ranges were still open when the recording ended: {shown}": len(self._leaked)} if names else {}
+
     def only(self, mask: Bools) -> CaptureFacts:
         """A copy of the capture in which only ranges in the mask nest."""
         found = copy(self)

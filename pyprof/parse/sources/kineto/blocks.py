@@ -58,9 +58,8 @@ class EventTables:
     """The tables of the events read so far.
 
     threads: number of each thread by pid and tid, which the columns `thread` hold until `reader` gives them their rows;
-    thread_names: by pid and tid; has_stacks: whether any op has a `Call stack`; left_out: events without a time; open: names of
-    ranges that were begun and never ended; far: whether all times lie so far from 0 that they count from the first; waits:
-    number of events of a device that do no work.
+    thread_names: by pid and tid; has_stacks: whether any op has a `Call stack`; left_out: events without a time; far: whether
+    all times lie so far from 0 that they count from the first; waits: number of events of a device that do no work.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -71,7 +70,7 @@ class EventTables:
         self.activities, self.launches, self.tasks = Activities(strings), Launches(), AscendTasks(strings)
         self.ranges, self.memory = GrowingTable("ranges"), GrowingTable("memory")
         self.arrows, self.counters = Arrows(self.threads), CounterEvents()
-        self.has_stacks, self.left_out, self.open = False, LeftOut(), list[str]()
+        self.has_stacks, self.left_out = False, LeftOut()
         self.far, self.waits = False, 0
         self._base: int | None = None  # which all times in the file count from, in microseconds
         self._pairs: list[Event] = []  # begins and ends that are events of their own
@@ -128,7 +127,7 @@ class EventTables:
         last = max((Decimal(event.ts) for event in self._pairs), default=Decimal(0))
         self._pairs, self._base = [], 0
         self.read(closed)
-        self._unclosed, self.open = True, [event.name for event in never]
+        self._unclosed = True
         self.read(Events(_whole(event, last) for event in never))
 
     def _reader(self, phase: str, category: str) -> _Reader | None:

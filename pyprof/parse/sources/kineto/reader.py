@@ -240,9 +240,6 @@ class _TraceReader:
         trace.left_out = tables.left_out.activities
         if tables.waits:
             trace.notes.append(f"{tables.waits:,} waits and marks of the device's scheduler do no work and are no rows")
-        if tables.open:
-            opened = ", ".join(sorted(dict.fromkeys(tables.open))[:3])
-            trace.notes.append(f"{len(tables.open):,} ranges were still open when recording ended: {opened}")
 
 
 def _give_layers(trace: Trace, layer: Array, qualified: set[int]) -> None:
