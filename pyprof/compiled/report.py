@@ -63,7 +63,10 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> LaunchGr
     amounts = []
     for values, own in (
         (frame.costs.bytes, [launch.bytes_of(n) for launch, n in zip(launches, count.tolist(), strict=True)]),
-        (frame.costs.flops, [product((launch.flops, n)) for launch, n in zip(launches, count.tolist(), strict=True)]),
+        (
+            frame.costs.sure_flops_of(slice(None)),
+            [product((launch.flops, n)) for launch, n in zip(launches, count.tolist(), strict=True)],
+        ),
     ):
         known = (values[rows] >= 0) & np.array([launch.library for launch in launches], np.bool_)[code]
         total, spent = (summed(code[known], part[known], len(launches)) for part in (values[rows], time))

@@ -111,9 +111,10 @@ class Costs:
         """Matrix plus vector FLOPs of each record; unknown if either is."""
         return self.pool_flops.take(self.code)
 
-    def flops_of(self, rows: Any) -> Ints:
-        """FLOPs of some records."""
-        found: Ints = self.pool_flops.take(self.code[rows])
+    def sure_flops_of(self, rows: Any) -> Ints:
+        """FLOPs of some records, to add up: -1 where they are unknown or only a bound is known."""
+        sure = np.where(self.pools.flops_bound > 0, -1, self.pool_flops)
+        found: Ints = sure.take(self.code[rows])
         return found
 
     @property

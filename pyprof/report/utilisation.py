@@ -177,7 +177,9 @@ class _Sums:
         alike, costs, (code, verdicts) = frame.classes.records, frame.costs, frame.class_verdicts
         cells = _Cells.of(frame, rows)
         of, codes = cells.of_class, code[cells.of_class]
-        matmul, vector = (pool.take(cells.cost) for pool in (costs.pools.matmul_flops, costs.pools.vector_flops))
+        sure = costs.pools.flops_bound == 0  # a bound is not added up
+        pools = (np.where(sure, pool, -1) for pool in (costs.pools.matmul_flops, costs.pools.vector_flops))
+        matmul, vector = (pool.take(cells.cost) for pool in pools)
         kind, phase, call = (alike[name][of] for name in ("kind", "phase", "call"))
         on_cpu, compute = kind == ActivityKind.CPU, among(kind, _COMPUTE)
         known = compute & (matmul >= 0) & (vector >= 0)

@@ -69,7 +69,9 @@ EXPERTS = (
 
 def costs(path: Path) -> tuple[list[int], list[str]]:
     found = Frame(load_capture(path)).costs
-    return found.matmul_flops.tolist(), [FLOPS_BOUNDS[at] for at in found.flops_bound.tolist()]
+    bounds = [FLOPS_BOUNDS[at] for at in found.flops_bound.tolist()]
+    assert [bound != "" for bound in bounds] == (found.sure_flops_of(slice(None)) < 0).tolist()  # a bound is not added up
+    return found.matmul_flops.tolist(), bounds
 
 
 def test_experts_from_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def occurrences(overview: Overview) -> Occurrences:
         instances=np.bincount(row, minlength=count),
         kernels=np.bincount(of_record, minlength=count),
         time_ns=summed(row, unit_ns, count),
-        flops=sums_of(costs.flops_of(rows), time, of_record, count),
+        flops=sums_of(costs.sure_flops_of(rows), time, of_record, count),
         bytes=sums_of(costs.of("bytes", rows), time, of_record, count),
         shown={name: _longest(RecordTable(frame).of(name), rows, of_record, time, count) for name in SHOWN},
         pair_row=pair_row,

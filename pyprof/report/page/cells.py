@@ -100,7 +100,7 @@ def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _CellSums:
     begins = (instance < 0) | is_first(instance)
     found = [np.bincount(group, minlength=count), np.bincount(group[begins], minlength=count), summed(group, time, count)]
     seen = ~frame.host_times[rows]
-    for values in (frame.costs.flops_of(rows), frame.costs.of("bytes", rows), frame.roofline.lost_ns[rows]):
+    for values in (frame.costs.sure_flops_of(rows), frame.costs.of("bytes", rows), frame.roofline.lost_ns[rows]):
         known = (values >= 0) & seen
         found.append(_sum(np.where(known, values, 0), group, count))
         found.append(summed(group, np.where(known, time, 0), count))

@@ -46,7 +46,7 @@ class Kernels:
             if on_cpu.any():
                 self.lost_ns[on_cpu[self.code]] = -1
 
-        amounts = frame.costs.flops_of(rows), frame.costs.of("bytes", rows), self.lost_ns
+        amounts = frame.costs.sure_flops_of(rows), frame.costs.of("bytes", rows), self.lost_ns
         self.flops, self.bytes, self.lost = (sums_of(values, self.time_ns, self.code, size) for values in amounts)
 
     def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:

@@ -148,7 +148,7 @@ class _Work:
 
     def __init__(self, kernels: Kernels, group: Ints, count: int) -> None:
         frame, rows = kernels.frame, kernels.rows
-        values = frame.costs.flops_of(rows), frame.costs.of("bytes", rows)
+        values = frame.costs.sure_flops_of(rows), frame.costs.of("bytes", rows)
         sums = [sums_of(each, kernels.time_ns, group, count) for each in values]
         self.kernels, self.time_ns = sums[0].rows.tolist(), sums[0].all_ns.tolist()
         self.flops, self.bytes = (each.amounts() for each in sums)

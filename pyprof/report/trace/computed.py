@@ -184,7 +184,7 @@ def _counters(frame: Frame, rows: Ints, start: Ints, end: Ints, edges: Ints) -> 
     mean = partial(_mean, start - edges[0], np.maximum(end - start, 1), (edges - edges[0]).astype(np.float64))
     took = np.maximum(end - start, 1)
     kernels = np.isin(records["kind"][rows], (ActivityKind.KERNEL, ActivityKind.GRAPH))
-    for name, amount, scale in (("TFLOP/s", costs.flops_of(rows), 1e3), ("GB/s", costs.of("bytes", rows), 1.0)):
+    for name, amount, scale in (("TFLOP/s", costs.sure_flops_of(rows), 1e3), ("GB/s", costs.of("bytes", rows), 1.0)):
         known: Bools = kernels & (amount >= 0)
         if known.any():
             whole = is_enough(int(took[known].sum()), int(took[kernels].sum()), int(known.sum()), int(kernels.sum()))
