@@ -123,7 +123,9 @@ class TimelineEvents:
         for one, make in makers.items():
             mine = rows[kind == one]
             if len(mine):
-                times = self._times(self._host_start[mine], self._host_end[mine])
+                start = self._host_start[mine]
+                # Begin and duration 0 would be read as no time: what a profiler writes for events that it lost.
+                times = self._times(start, np.maximum(self._host_end[mine], start + (start == self.since_ns)))
                 where = zip(self._on(self._host_track[mine]), times, strict=True)
                 lines[kind == one] = make(self._host_row[mine], list(map("".join, where)))
         found: list[str] = lines.tolist()
