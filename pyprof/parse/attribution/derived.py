@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
-from pyprof.columns.types import Array, Integers, Ints, Rows
+from pyprof.columns.types import Array, Bools, Integers, Ints, Rows
 from pyprof.model.autocast import is_mixed, parts_are_cast
 from pyprof.model.dtypes import lookup
 from pyprof.model.markers import Kind, Marker, is_wrapper
@@ -166,10 +166,15 @@ def with_local_sizes(trace: Trace, around: OpsAround) -> Retyped:
     inner = np.flatnonzero(works & (name >= 0) & (name == name[caller]) & (label != label[caller]))
     wrapper = np.array([*(is_wrapper(marker.name) for marker in trace.markers), False], np.bool_)
     wrapped = wrapper[label[around.nested.parent[inner]]]  # torch says itself that a subclass of tensors called the op again
-    keys, _, kind = distinct_rows(label[caller[inner]], label[inner], wrapped)
-    calls = ((trace.markers[outer].call, trace.markers[own].call, bool(sure)) for outer, own, sure in keys.T.tolist())
-    inner = inner[np.array([_ran_in(*one) for one in calls], np.bool_)[kind]]
-    inner = inner[np.bincount(caller[inner], minlength=len(label))[caller[inner]] == 1]  # several may share the work
+    ran = _alike(trace, _ran_in, label[caller[inner]], label[inner], wrapped)
+    inner, wrapped = inner[ran], wrapped[ran]
+    # Without torch's word several may share the work of an op that ran itself.
+    inner = inner[wrapped | (np.bincount(caller[inner], minlength=len(label))[caller[inner]] == 1)]
+    # vmap calls an op again as it is, and inside that one the op that computes all samples at once.
+    again = (name >= 0) & (label == label[caller]) & (caller >= 0)
+    batched = np.flatnonzero(works & again[caller] & (label != label[caller]))
+    batched = batched[_alike(trace, _is_batched, label[caller[batched]], label[batched])]
+    inner = np.union1d(inner, batched[np.bincount(caller[batched], minlength=len(label))[caller[batched]] == 1])
     inner = inner[~np.isin(inner, caller[inner])]  # of a chain of calls the last
     root = around.formula_root[caller[inner]]
     order = np.lexsort((inner, root))
@@ -177,17 +182,35 @@ def with_local_sizes(trace: Trace, around: OpsAround) -> Retyped:
     return _with_calls(trace, around, RAN, root[order], inner[order])
 
 
+def _alike(trace: Trace, holds: Callable[..., bool], outer: Integers, inner: Integers, *flags: Bools) -> Bools:
+    """For each pair of labels whether `holds` is true for their calls, asked once per distinct pair."""
+    keys, _, kind = distinct_rows(outer, inner, *flags)
+    found = [holds(*(trace.markers[code].call for code in key[:2]), *map(bool, key[2:])) for key in keys.T.tolist()]
+    return np.array(found, np.bool_)[kind]
+
+
 def _ran_in(outer: OpCall | None, inner: OpCall | None, sure: bool) -> bool:
-    """Whether a call of an op in itself did the work: it is known to be one of a subclass and has other sizes (local ones, or
-    those of a nested tensor's buffer), or as many tensors with as many dimensions, some of which are smaller and none larger.
-    """
+    """Whether a call of an op in itself did the work: it is known to be one of a subclass and has other sizes or types (local
+    sizes, those of a nested tensor's buffer, a quantised weight's), or as many tensors with as many dimensions, some of which
+    are smaller and none larger."""
     if outer is None or inner is None or not inner.tensors:
         return False
     before, after = ([tensor.shape for tensor in call.tensors] for call in (outer, inner))
+    if sure and before == after:
+        return [tensor.dtype for tensor in outer.tensors] != [tensor.dtype for tensor in inner.tensors]
     if sure or before == after:
-        return before != after
+        return sure
     sizes = [pair for a, b in zip(before, after, strict=False) for pair in zip(a, b, strict=False)]
     return [*map(len, before)] == [*map(len, after)] and all(a >= b for a, b in sizes)
+
+
+def _is_batched(outer: OpCall | None, inner: OpCall | None) -> bool:
+    """Whether a call has the tensors of another with one more dimension, of one size, for all or some of them."""
+    if outer is None or inner is None or len(outer.tensors) != len(inner.tensors):
+        return False
+    pairs = [(a.shape, b.shape) for a, b in zip(outer.tensors, inner.tensors, strict=True)]
+    more = {b[0] for a, b in pairs if len(b) == len(a) + 1}
+    return len(more) == 1 and more != {1} and all(b in (a, (*more, *a)) for a, b in pairs)
 
 
 def _with_calls(trace: Trace, around: OpsAround, name: str, owner: Array, called: Array) -> Retyped:
@@ -207,7 +230,8 @@ def _with_calls(trace: Trace, around: OpsAround, name: str, owner: Array, called
     codes = []
     for at in example.tolist():
         own, part = int(label[owners[at]]), label[called[first[at] :][: count[at]]].tolist()
-        calls = [call for one in dict.fromkeys(part) if (call := trace.markers[one].call) is not None]
+        part = part if name == RAN else dict.fromkeys(part)  # what ran is added up
+        calls = [call for one in part if (call := trace.markers[one].call) is not None]
         listed = [[call.name, *map(_without_gradient, call.args)] for call in calls[:_MOST_INSIDE]]
         codes.append(with_argument(trace, own, name, listed) if listed else own)
     return Retyped(Rows(around.nested.row[owners]), np.array(codes, np.int64)[inverse])

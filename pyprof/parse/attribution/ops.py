@@ -86,12 +86,12 @@ class OpsAround:
         # own result (the clone that `masked_fill` fills), which its formula counts; a copy that a copy calls; a conversion
         # that called nothing, since the tensor had the wanted type already.
         caller, converts = with_none(self.last_op[nested.parent]), labels.converts[self.label]
-        works = labels.candidate[self.label] & ~copy
+        collective = labels.collective[self.label]
+        works = labels.candidate[self.label] & ~copy & ~collective  # a collective makes no result by copying
         calls = np.zeros(len(copy), np.bool_)
         calls[caller[labels.is_op[self.label]]] = True
         apart = np.asarray(copy & ~copy[caller] & np.where(converts, calls, ~works[caller]))
-        # A collective too, wherever it is nested; what a collective calls belongs to it.
-        collective = labels.collective[self.label]
+        # A collective too, wherever it is nested; another that it calls belongs to it.
         apart |= collective & ~collective[caller]
         self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, apart)
         self.backward = nearest(nested, backward, boundary & ~backward)

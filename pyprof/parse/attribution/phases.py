@@ -30,6 +30,7 @@ _WORDS = {
     "forward": FORWARD, "fwd": FORWARD, "fprop": FORWARD, "backward": BACKWARD, "bwd": BACKWARD, "bprop": BACKWARD,
     "backprop": BACKWARD, "dgrad": BACKWARD, "wgrad": BACKWARD, "optimizer": OPTIMIZER,
 }  # fmt: skip
+_OTHERWISE = frozenset("after before compat direction no non not skip state without".split())  # `skip_backward`
 _PARTS = {"(F)": FORWARD, "(B)": BACKWARD, "(W)": BACKWARD}  # of a pipeline's schedule: forward, gradient of inputs, of weights
 _WORD = r"(?i:feed.?forward)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase; a feed-forward layer runs in any phase
 # A kernel that Inductor fused is named after all ops in it: relu's mask, `threshold_backward`, is made in forward.
@@ -110,6 +111,10 @@ def phase_of_range(name: str) -> int:
     """The phase that a user range is named after, -1 none: `Backward`, `train/fwd_pass`, `mlp(W)`, not `forward_backward`, nor
     torch's own `Optimizer.zero_grad#SGD.zero_grad`, in which no optimizer runs."""
     if name.startswith("Optimizer.zero_grad#"):
+        return -1
+    if name.startswith("Torch-Compiled Region: !"):  # so torch writes the graph of compiled autograd
+        return BACKWARD
+    if not _OTHERWISE.isdisjoint(text.lower() for text in re.findall(_WORD, name)):
         return -1
     found = {_WORDS[word] for text in re.findall(_WORD, name) if (word := text.lower()) in _WORDS}
     found |= {phase for part, phase in _PARTS.items() if part in name}

@@ -168,7 +168,9 @@ def test_communication_and_copies_keep_their_phase_and_what_is_known_of_their_di
         ("Forward", "forward"), ("forward", "forward"), ("fwd", "forward"), ("train/forward_pass", "forward"), ("ForwardPass", "forward"),
         ("Backward", "backward"), ("loss.backward", "backward"), ("bwd", "backward"), ("BWD pass", "backward"), ("optimizer", "optimizer"),
         ("forward_backward", None), ("fwd+bwd", None), ("forwarding table", None), ("step", None), ("", None), ("straightforward", None),
-        ("FeedForward", None), ("feed_forward.2", None), ("Backward feed-forward", "backward"),
+        ("FeedForward", None), ("feed_forward.2", None), ("Backward feed-forward", "backward"), ("skip_backward", None),
+        ("RNN_backward_direction", None), ("optimizer_state_dict", None), ("FSDP::post_backward (0)", "backward"), ("mlp(F)", "forward"),
+        ("Torch-Compiled Region: !0/1/0", "backward"), ("Optimizer.zero_grad#SGD.zero_grad", None), ("attn(W)", "backward"),
     ],
 )  # fmt: skip
 def test_names_of_ranges(name: str, phase: str | None) -> None:

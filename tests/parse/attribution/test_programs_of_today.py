@@ -80,6 +80,22 @@ def test_a_nested_tensor_computes_on_its_buffer(tmp_path: Path) -> None:
     assert rows(n.write(tmp_path / "net.sqlite"), "op,params,flops") == [("linear", "M=14,N=32,K=64", "57344")]
 
 
+def test_subclasses_and_vmap_cost_what_they_call(tmp_path: Path) -> None:
+    """A product by two of a low rank; eight products at once, which vmap calls by another name in the op called again."""
+    n = Nsys()
+    n.range("aten::mm, op_id = 1, sizes = [[32, 64], [64, 128]]", 10, 50)
+    n.range("PythonSubclass, op_id = 2, sizes = [[32, 64], [64, 128]]", 12, 48)
+    n.range("aten::mm, op_id = 3, sizes = [[32, 64], [64, 4]]", 14, 24)
+    n.range("aten::mm, op_id = 4, sizes = [[32, 4], [4, 128]]", 30, 40)
+    n.range("aten::mm, op_id = 5, sizes = [[32, 64], [64, 16]]", 60, 99)
+    n.range("aten::mm, op_id = 6, sizes = [[32, 64], [64, 16]]", 62, 98)
+    n.range("aten::bmm, op_id = 7, sizes = [[8, 32, 64], [8, 64, 16]]", 64, 96)
+    for at, launch in enumerate((16, 32, 70)):
+        n.kernel(GEMM, launch, 1000 + at, 1001 + at)
+    found = rows(n.write(tmp_path / "net.sqlite"), "op,flops")
+    assert found == [("mm", "24576"), ("mm", "24576"), ("mm", str(8 * 2 * 32 * 64 * 16))]
+
+
 def test_functions_without_a_formula_give_way_to_the_ops_in_them_and_collectives_to_nothing(tmp_path: Path) -> None:
     n = Nsys()
     n.range("CompiledFunction, seq = 5, op_id = 1", 10, 20)
