@@ -263,12 +263,11 @@ def bilinear(input1: TensorSpec, input2: TensorSpec, weight: TensorSpec, bias: o
     output = spec((*input1.shape[:-1], n), input1.dtype)
     cost = product_cost(m, n * j, i, input1, input2, weight, opt(bias), output, dtype=input1.dtype)
     yield replace(cost, matmul_flops=2 * m * n * (i * j + j))
-    # dx1 = Σ_n g_n W_n x2, dx2 = Σ_n g_n W_nᵀ x1 and the sums over n; dW_n = Σ g_n x1 x2ᵀ.
-    halves = ("dgrad", input1, (input2, weight), i), ("dgrad", input2, (input1, weight), j)
-    parts = (*halves, ("wgrad", weight, (input1, input2), 0))
-    for name, x, read, size in parts:
+    # Each gradient is a contraction of the same three sizes: autograd runs one `_trilinear` for each.
+    parts = ("dgrad", input1, (input2, weight)), ("dgrad", input2, (input1, weight)), ("wgrad", weight, (input1, input2))
+    for name, x, read in parts:
         if wants(x):
-            yield Piece(name, Cost(2 * m * n * (i * j + size), 0, nbytes(output, read, gradient(x))))
+            yield Piece(name, Cost(2 * m * n * i * j, 0, nbytes(output, read, gradient(x))))
     yield from grad("bias", bias, m * n, output)
 
 
