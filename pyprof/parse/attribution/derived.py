@@ -28,7 +28,7 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Array, Bools, Integers, Ints, Rows
 from pyprof.model.autocast import is_mixed, parts_are_cast
 from pyprof.model.dtypes import lookup
-from pyprof.model.markers import Kind, Marker, is_wrapper
+from pyprof.model.markers import Kind, Marker
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.model.scheduler_steps import read
 from pyprof.model.trace import Trace
@@ -164,8 +164,9 @@ def with_local_sizes(trace: Trace, around: OpsAround) -> Retyped:
     caller = np.append(around.last_op[around.nested.parent], -1)
     works = around.labels.candidate[label] | around.labels.copy[label]
     inner = np.flatnonzero(works & (name >= 0) & (name == name[caller]) & (label != label[caller]))
-    wrapper = np.array([*(is_wrapper(marker.name) for marker in trace.markers), False], np.bool_)
-    wrapped = wrapper[label[around.nested.parent[inner]]]  # torch says itself that a subclass of tensors called the op again
+    wrapped = around.labels.wrapper[
+        label[around.nested.parent[inner]]
+    ]  # torch says itself that a subclass of tensors called the op again
     ran = _alike(trace, _ran_in, label[caller[inner]], label[inner], wrapped)
     inner, wrapped = inner[ran], wrapped[ran]
     # Without torch's word several may share the work of an op that ran itself.

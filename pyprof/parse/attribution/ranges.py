@@ -17,7 +17,7 @@ from pyprof.columns.distinct import distinct_rows, distinct_values, row_type
 from pyprof.columns.nesting import Forest, any_order, by_thread, crossing, nest, sort_ranges
 from pyprof.columns.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.model.dtypes import lookup
-from pyprof.model.markers import Kind, Marker
+from pyprof.model.markers import Kind, Marker, is_wrapper
 from pyprof.model.opcall import CONVERSIONS, OpRules
 from pyprof.model.trace import Table, Trace
 from pyprof.parse.attribution.launches import gather, ranks
@@ -63,6 +63,7 @@ class LabelFacts(NamedTuple):
     constant: Bools  # has no gradient: an op that makes a tensor of none, or of integers only
     asks_inside: Bools  # its formula wants to know the ops inside it
     asks_step: Bools  # its formula wants to know the step of the serving engine
+    wrapper: Bools  # passes a call on to the ops inside, see `is_wrapper`
     telling: Bools  # says something to the op around it
     weight: Ints  # which of two that cross is set aside: the lighter
 
@@ -119,6 +120,7 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         constant=constant_,
         asks_inside=inside,
         asks_step=step,
+        wrapper=np.array([*(is_wrapper(marker.name) for marker in markers), False], np.bool_),
         telling=telling_,
         weight=np.select([call_ | function | (kind == Kind.ENGINE), ~context, kind != Kind.USER], [4, 3, 2], 1),
     )

@@ -17,6 +17,7 @@ from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.records import Unseen
 from pyprof.model.trace import ActivityKind, Trace
 from pyprof.parse.attribution.captured import is_capture
+from pyprof.parse.attribution.phases import texts_where
 
 _LAUNCH, _GRAPH = re.compile(r"Launch(?!Host)"), re.compile(r"GraphLaunch")
 _KNOWN = re.compile(r"^(?:cuda|cu|hip)[A-Z]")
@@ -80,7 +81,7 @@ def _hidden(trace: Trace, launch: Array, found: LaunchCounts) -> Unseen | None:
         if not len(trace.launches["corr"]):
             what = f"CUDA was not traced: no call of it is in the capture, although there is a GPU ({gpu})"
             return Unseen(what, _UNTRACED[tool])
-        if not _of_names(trace.launches["name"], trace.strings.values, _KNOWN).any():  # of others it is not known which launch
+        if not _of_names(trace, trace.launches["name"], _KNOWN).any():  # of others it is not known which launch
             return Unseen(f"the work of the device ({gpu}) is not in the capture, only calls of its runtime", _FOREIGN)
     if lost_graphs > _MOST * found.graphs:
         what = f"{lost_graphs:,} of {_counted(found.graphs, 'launch')} of CUDA graphs have no kernel in the capture"
@@ -106,19 +107,18 @@ def _gpu(trace: Trace) -> str:
 def _launches(trace: Trace, launch: Array) -> LaunchCounts:
     """The launches of a capture, those of graphs that were being captured left out."""
     calls = trace.launches
-    texts = trace.strings.values
-    named = _of_names(calls["name"], texts, _LAUNCH)
+    named = _of_names(trace, calls["name"], _LAUNCH)
     has = np.zeros(len(named), np.bool_)
     has[launch[launch >= 0]] = True
     rows = np.flatnonzero(named)
     if has[rows].all():
-        graphs = int(_of_names(calls["name"][rows], texts, _GRAPH).sum())
+        graphs = int(_of_names(trace, calls["name"][rows], _GRAPH).sum())
         return LaunchCounts(len(rows) - graphs, graphs, *np.empty((2, 0), np.int64))
     rows = rows[~_captured(trace, rows)]
     outer, of = _outermost(calls["thread"][rows], calls["start_ns"][rows], calls["end_ns"][rows])
     ran = np.zeros(len(outer), np.bool_)
     ran[of[has[rows]]] = True
-    graph = _of_names(calls["name"][rows[outer]], texts, _GRAPH)
+    graph = _of_names(trace, calls["name"][rows[outer]], _GRAPH)
     begin = calls["start_ns"][rows[outer]].astype(np.int64)
     # Kernels that nothing links to their launch, as where no correlation ids were recorded, and those that were left out for
     # want of a time are those of some of these.
@@ -127,14 +127,9 @@ def _launches(trace: Trace, launch: Array) -> LaunchCounts:
     return LaunchCounts(int((~graph).sum()), int(graph.sum()), *lost)
 
 
-def _of_names(codes: Array, texts: list[str], pattern: re.Pattern[str]) -> Bools:
-    """Which codes into texts stand for a text that matches."""
-    good = np.zeros(len(texts) + 1, np.bool_)
-    good[codes] = True
-    for code in np.flatnonzero(good[:-1]).tolist():
-        good[code] = pattern.search(texts[code]) is not None
-    good[-1] = False
-    return np.asarray(good[codes])
+def _of_names(trace: Trace, codes: Array, pattern: re.Pattern[str]) -> Bools:
+    """Which codes into the trace's strings stand for a text that matches."""
+    return np.asarray(texts_where(trace.strings, codes, lambda text: pattern.search(text) is not None)[codes])
 
 
 def _outermost(thread: Array, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -155,7 +150,7 @@ def _captured(trace: Trace, rows: Ints) -> Bools:
     """Which calls were captured into a graph, and launched nothing."""
     calls, ranges = trace.launches, trace.ranges
     process = trace.threads["process"].astype(np.int64)
-    begins, ends = (np.flatnonzero(_of_names(calls["name"], trace.strings.values, which)) for which in (_BEGIN, _END))
+    begins, ends = (np.flatnonzero(_of_names(trace, calls["name"], which)) for which in (_BEGIN, _END))
     until = np.append(np.sort(calls["end_ns"][ends]), _FAR_NS)
     begin = calls["start_ns"][begins]
     label = np.array([is_capture(marker) for marker in trace.markers], np.bool_)
