@@ -17,6 +17,7 @@ from pyprof.report.advice import (
     fused_optimizer,
     gemm_alignment,
     graph_nodes,
+    host_code,
     host_copy,
     launch_bound,
     lost_records,
@@ -39,6 +40,7 @@ from pyprof.report.time.overview import Overview
 # A kind that removes work comes before those that only make the same work faster.
 KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
+    host_code.find,
     synchronization.find,
     fused_optimizer.find,  # before launch_bound: what waits for its launches goes with them
     launch_bound.find,
