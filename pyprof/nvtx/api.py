@@ -35,7 +35,8 @@ _patches: Patches | None = None
 _method = "patch"
 _user_patches = Patches()
 held_back = False  # whether `pyprof.profile` decides when to record, rather than the program's own init()
-step_listeners: list[Callable[[], None]] = []  # called when a step begins, whether or not torch is instrumented
+# Called with its tokens when a step begins, whether or not torch is instrumented.
+step_listeners: list[Callable[[int | None], None]] = []
 
 
 @cache
@@ -204,15 +205,16 @@ def open_step(number: int) -> Step:
     return opened
 
 
-def step(number: int | None = None) -> Step:
+def step(number: int | None = None, *, tokens: int | None = None) -> Step:
     """Begin the next training step: call it at the top of the loop, or use `with pyprof.step():` around its body.
 
-    number: counted from 0 by default. Only counts where torch is not instrumented.
+    number: counted from 0 by default. tokens: that the step computes, for tokens/s of a run. Only counts where torch is not
+    instrumented.
     """
     local = STATE.local
     end_step()
     for listener in step_listeners:
-        listener()
+        listener(tokens)
     count = getattr(local, "steps", 0) if number is None else number
     local.steps = count + 1
     return open_step(count)

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from pyprof.recording.steps import StepClock, Steps
 
 
-# Called when a step begins, with the reason when it becomes too much, at the end; is it recorded now?
-_Recorder = tuple[Callable[[int], None], Callable[[str], None], Callable[[], None], Callable[[], bool]]
+# Called when a step begins, with the reason when it becomes too much, at the end; is it recorded now, and what of it is kept
+# ("recorded", "traced" or "", as in the ledger)?
+_Recorder = tuple[Callable[[int], None], Callable[[str], None], Callable[[], None], Callable[[], bool], Callable[[], str]]
 
 
 def start(folder: str) -> None:
@@ -74,6 +75,7 @@ class ProcessRecording:
         self._steps: Steps | None = None if steps is None else tuple((first, last) for first, last in steps)
         self._pid = os.getpid()
         self._clock: StepClock | None = None
+        self._end_ledger: Callable[[], None] = lambda: None
         self._end: Callable[[], None] = lambda: None
         self._longer: Callable[[], float] = lambda: 0.0  # seconds that recorded steps took more than others
         self._what: Callable[[], str] = lambda: ""  # a note on what was recorded
@@ -142,18 +144,49 @@ class ProcessRecording:
 
     # ------------------------------------------------------------------ torch.profiler
 
-    def _claim(self) -> str:
-        """A file that no other process of this run writes; for several windows a folder."""
+    @functools.cached_property
+    def _name(self) -> str:
+        """A name for files that no other process of this run takes."""
         from pyprof.recording.tools import job_rank
 
-        name, rank = self._config["name"], job_rank()
+        name, rank = str(self._config["name"]), job_rank()
         if rank and not self._config["ranked"]:
             name = f"{name}.rank{rank}"
         try:
             os.close(os.open(self._folder / f"{os.path.basename(name)}.claim", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             name = f"{name}.{self._pid}"
-        return name if self._steps is not None and len(self._steps) > 1 else f"{name}.json.gz"
+        return name
+
+    def _trace(self) -> str:
+        """The file of this process's trace; for several windows a folder."""
+        several = self._steps is not None and len(self._steps) > 1
+        return self._name if several else f"{self._name}.json.gz"
+
+    def _step_clock(self, begins: Callable[[int], None], state: Callable[[], str], *, mark: bool = False) -> StepClock:
+        """A clock that calls `begins` at each step, with a ledger of the steps. state: of the step that begins."""
+        from pyprof.model.ledger import SUFFIX
+        from pyprof.recording.compilation import Compilations
+        from pyprof.recording.ledger import LedgerWriter
+        from pyprof.recording.marks import OtherMarks
+        from pyprof.recording.steps import StepClock
+
+        def begun(number: int) -> None:
+            compilations.collect()
+            ledger.mark(clock.by, number, clock.tokens, begins)
+
+        ledger = LedgerWriter(lambda: f"{self._name}{SUFFIX}", state, self._note)
+        clock, marks, compilations = StepClock(begun, mark=mark), OtherMarks(ledger), Compilations(ledger)
+        marks.start()
+        _at_first_compile(self._safe(compilations.start), self._safe(compilations.collect))
+
+        def stop() -> None:
+            marks.stop()
+            compilations.stop()
+            ledger.end()
+
+        self._end_ledger = stop
+        return clock
 
     def _written(self, trace: Path) -> None:
         if str(trace) not in self._traces:
@@ -162,21 +195,21 @@ class ProcessRecording:
 
     def _begin_torch(self) -> None:
         from pyprof.recording.limits import Bounds, Growth
-        from pyprof.recording.steps import StepClock
 
         # Counters change how a program runs, so nothing is chosen by its time.
         automatic = self._steps is None and not self._config["metrics"]
-        begins, stop, end, recording = self._automatic() if automatic else self._chosen(self._steps or ())
+        begins, stop, end, recording, state = self._automatic() if automatic else self._chosen(self._steps or ())
         growth = Growth(Bounds(*self._config["bounds"]), recording, self._safe(stop), self._longer)
 
         def end_all() -> None:
             growth.stop()
             clock.stop()
+            self._end_ledger()
             if recording() and sys.stderr is not None and sys.stderr.isatty():
                 print("pyprof: the program has ended; what was recorded is being written", file=sys.stderr, flush=True)
             end()
 
-        self._clock = clock = StepClock(self._safe(begins))
+        self._clock = clock = self._step_clock(self._safe(begins), state)
         self._end = end_all
         clock.start()
         growth.start()
@@ -187,7 +220,7 @@ class ProcessRecording:
         from pyprof.recording.torchprof import Capture, ChosenSteps
 
         plan, metrics = ChosenSteps(steps) if steps else None, self._config["metrics"]
-        capture = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written, metrics=metrics)
+        capture = Capture(self._trace(), schedule=plan, table=0, on_trace=self._written, metrics=metrics)
         capture.on_failure, capture.begins_in_step = self._note, self._steps is not None
         capture.__enter__()
         Capture.program = capture
@@ -211,7 +244,10 @@ class ProcessRecording:
             if capture.gave_way:
                 self.notes.append(f"recorded only what ran {GAVE_WAY}")
 
-        return begins, stop, end, capture.recording
+        def state() -> str:
+            return "recorded" if capture.recording() else "traced" * capture.tracing()
+
+        return begins, stop, end, capture.recording, state
 
     def _automatic(self) -> _Recorder:
         """Record the first steps after warm-up, or everything where the program makes no steps."""
@@ -219,7 +255,7 @@ class ProcessRecording:
 
         from pyprof.recording.limits import Automatic
 
-        automatic = Automatic(self._claim(), self._written, self._note)
+        automatic = Automatic(self._trace(), self._written, self._note)
         self._what = lambda: automatic.note
         automatic.begin()
         compilations: list[object] = []
@@ -235,7 +271,7 @@ class ProcessRecording:
             if compilations and not self._config["inductor"] and not torch.cuda.is_initialized():
                 self.notes.append("kernels that torch.compile makes for the CPU are not recorded: --inductor shows them")
 
-        return automatic.begins, automatic.stop, end, automatic.recording
+        return automatic.begins, automatic.stop, end, automatic.recording, automatic.state
 
     # ------------------------------------------------------------------ nsys
 
@@ -245,28 +281,35 @@ class ProcessRecording:
         from pyprof.nvtx import api
         from pyprof.recording.limits import STEPS, WARM
         from pyprof.recording.profile import Recorder
-        from pyprof.recording.steps import StepClock, StepWindow
+        from pyprof.recording.steps import StepWindow
 
         recorder = Recorder(defer=True)
         api.init(mode="on")
         api.pause()
         api.held_back = True
-        window = StepWindow(self._steps or ((0, sys.maxsize),), recorder.enter, recorder.leave)
+        last = WARM + STEPS
+        whole = (0, last if self._steps is None else sys.maxsize)
+        window = StepWindow(self._steps or (whole,), recorder.enter, recorder.leave)
 
         def begins(number: int) -> None:
             window.begins(number)
-            if number == WARM + STEPS and self._steps is None:
+            if number == last and self._steps is None:
                 (self._folder / "complete").touch()  # `pyprof run` has nsys stop
+
+        def state() -> str:
+            kept = self._steps is not None or WARM <= clock.number < last
+            return ("recorded" if kept else "traced") * window.open
 
         def end() -> None:
             clock.stop()
+            self._end_ledger()
             window.close()  # torch warns of an emit_nvtx that is left open
             if recorder.problem:
                 self.notes.append(f"the backward pass is not recorded: {recorder.problem}")
             if clock.strayed:
                 self.notes.append("an optimizer steps on a thread that did not start the program: its steps are not marked")
 
-        self._clock = clock = StepClock(begins, mark=True)
+        self._clock = clock = self._step_clock(begins, state, mark=True)
         self._end = end
         clock.start(in_step=self._steps is not None)
         if not torch.backends.cuda.is_built():

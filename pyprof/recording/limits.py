@@ -204,7 +204,7 @@ class Growth:
         return self._bounds.passed(_TRACE_BYTES * max(recorded_bytes, 0), self._longer())
 
 
-WARM, STEPS = 2, 2  # steps before those that are recorded, and how many of those there are
+WARM, STEPS = 2, 5  # steps before those that are recorded, and how many of those there are
 GAVE_WAY = "until the program used torch.profiler itself: --tool nsys records everything"
 
 
@@ -273,6 +273,11 @@ class Automatic:
     def recording(self) -> bool:
         """Whether anything is recorded now."""
         return self._part is not None
+
+    def state(self) -> str:
+        """What is kept of the current step, as the ledger says it."""
+        part = self._part
+        return "" if part is None or not part.recording() else "recorded" if part.warm else "traced"
 
     def _mine(self) -> bool:
         """Whether this is the thread whose steps are counted, in the process that began."""
@@ -373,8 +378,8 @@ class Automatic:
         part, self._part, self._kept, self._done = self._part, None, None, True
         if part is not None:
             part.finish()
-            last = part.first + STEPS - 1
-            which = f"steps {part.first} and {last}" if self.number > last else f"step {part.first}"
+            last = min(part.first + STEPS, self.number) - 1  # the program may end sooner
+            which = f"steps {part.first} to {last}" if last > part.first else f"step {part.first}"
             self.note = f"recorded {which}, after warm-up (others: --steps A:B; the whole run: --steps all)"
             if self.gave_way:
                 self.note = f"recorded only what ran from step {part.first} on, {GAVE_WAY}"

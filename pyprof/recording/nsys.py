@@ -117,7 +117,7 @@ class Stopper:
             self.window = (WARM, WARM + STEPS)
             last = WARM + STEPS - 1
             self.notes.append(
-                f"recorded from the start until nsys stopped after step {last}; the table shows steps {WARM} and {last}, "
+                f"recorded from the start until nsys stopped after step {last}; the table shows steps {WARM} to {last}, "
                 "after warm-up (others: --steps A:B; the whole run: --steps all)"
             )
         elif code == 0:

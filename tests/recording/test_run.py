@@ -164,7 +164,7 @@ def _table(done: Done) -> list[str]:
 
 
 def _shapes(done: Done) -> set[int]:
-    return {size for size in (2, 3, 5, 7) if f"M={size},N=4,K=8" in done.stderr}
+    return {size for size in (2, 3, 5, 7, 11) if f"M={size},N=4,K=8" in done.stderr}
 
 
 def _unchanged(plain: Done, done: Done) -> None:
