@@ -37,9 +37,8 @@ _WORD = r"(?i:feed.?forward)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase;
 _BACKWARD_KERNEL = r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))"
 # Ops that only backward has, whatever called them, and that only optimizers have.
 _BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
-_NOT_BACKWARD = (
-    "aten|torch|Tensor"  # their ops call those of backward only in forward-mode differentiation, outside of the engine
-)
+# Modules whose ops call those of backward only in forward-mode differentiation, outside of the engine.
+_NOT_BACKWARD = "aten|torch|Tensor"
 # Also outside of Optimizer.step: of GradScaler.unscale_ and update, and where the step is the user's own.
 _OPTIMIZER_OP = r"_amp_(?:foreach_non_finite_check_and_unscale|update_scale)_?|_fused_(?:sgd|adamw?|adagrad)_?"
 

@@ -132,6 +132,17 @@ def test_composites_under_vmap_cost_all_samples(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_copy_inside_a_collective_is_its_own(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("_c10d_functional::all_reduce, op_id = 1, sizes = [[30], [], []]", 10, 60)
+    n.range("aten::clone, op_id = 2, sizes = [[30], []]", 12, 20)
+    n.range("c10d::allreduce_, op_id = 3, sizes = [[30]]", 30, 50)
+    n.kernel("copy_kernel", 14, 1000, 1001)
+    n.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 40, 1002, 1003)
+    found = rows(n.write(tmp_path / "net.sqlite"), "op,phase,flops")
+    assert found == [("clone", "forward", "0"), ("all_reduce", "communication", "30")]
+
+
 def test_forward_mode_differentiation_is_forward(tmp_path: Path) -> None:
     """tanh calls tanh_backward for its tangent; outside of tanh the same op is backward, called by whatever code."""
     n = Nsys()
