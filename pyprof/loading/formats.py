@@ -338,6 +338,8 @@ def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
             f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
             "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
         )
+    if given.text(len(SQLITE)).startswith((SQLITE, b"PAR1")):
+        raise NotACapture(f"{given.name}: compressed; of captures only traces in JSON are read so", f"gunzip -k {name}")
     raise NotACapture(
         f"{given.name}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
         "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",

@@ -198,6 +198,8 @@ class Comparison:
             texts.append(f"the device's work is in neither, times are the host's ({one.what})")
         if names[0] != names[1] and all(names):
             texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
+        if len({overview.missing is None for overview in self.overviews}) == 2:
+            texts.append("one has records without begin and end of steps (.dict, .jsonl): its steps may be shorter")
         return True, "; ".join(texts)
 
     @property
