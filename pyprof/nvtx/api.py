@@ -26,6 +26,7 @@ from pyprof.nvtx.loops import patch_loaders, patch_optimizers
 from pyprof.nvtx.mode import patch_mode
 from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_custom_ops, patch_ops
 from pyprof.nvtx.state import STATE, Stats
+from pyprof.nvtx.traceback import close_again, closing
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 _MODES = ("auto", "on")
@@ -190,8 +191,12 @@ def end_step() -> None:
     """Close the open step of this thread, if any."""
     local = STATE.local
     if getattr(local, "step", None) is not None:
-        local.step = None
-        local.step_pop()
+        local.step, pop = None, local.step_pop
+        try:
+            pop()
+        except BaseException as error:
+            close_again(error, pop)
+            raise
 
 
 def open_step(number: int) -> Step:
@@ -199,9 +204,13 @@ def open_step(number: int) -> Step:
     opened = Step(number)
     around = STATE.find(encode_step(number), reserve=True) if STATE.on else None
     if around is not None:
-        STATE.local.step_pop = around.pop
-        around.push(around.handle)
-        STATE.local.step = opened
+        STATE.local.step_pop, STATE.local.step = around.pop, opened
+        try:
+            around.push(around.handle)
+        except BaseException as error:
+            if closing(error, around.push, around.pop) is not around.pop:
+                STATE.local.step = None
+            raise
     return opened
 
 

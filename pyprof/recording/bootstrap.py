@@ -14,7 +14,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -216,6 +215,7 @@ class ProcessRecording:
 
     def _chosen(self, steps: Steps) -> _Recorder:
         """Record these steps, or everything without steps."""
+        from pyprof.recording import frames
         from pyprof.recording.limits import GAVE_WAY, Pace
         from pyprof.recording.torchprof import Capture, ChosenSteps
 
@@ -224,6 +224,7 @@ class ProcessRecording:
         capture.on_failure, capture.begins_in_step = self._note, self._steps is not None
         capture.__enter__()
         Capture.program = capture
+        frames.around_compiles(lambda: None, lambda: None)
         thread = threading.get_ident()
         pace = Pace(capture.tracing())
         self._longer = pace.longer
@@ -253,6 +254,7 @@ class ProcessRecording:
         """Record the first steps after warm-up, or everything where the program makes no steps."""
         import torch
 
+        from pyprof.recording import frames
         from pyprof.recording.limits import Automatic
 
         automatic = Automatic(self._trace(), self._written, self._note)
@@ -260,11 +262,11 @@ class ProcessRecording:
         automatic.begin()
         compilations: list[object] = []
 
-        def compiling(*of: object) -> None:
-            compilations.append(of)
+        def compiling() -> None:
+            compilations.append(None)
             automatic.compiling()
 
-        _at_first_compile(self._safe(compiling), self._safe(automatic.compiled))
+        frames.around_compiles(self._safe(compiling), self._safe(automatic.compiled))
 
         def end() -> None:
             automatic.end()
@@ -316,23 +318,3 @@ class ProcessRecording:
             self._note("this torch has no CUDA: ops of the backward pass are not recorded, only pyprof's own ranges are")
             if self._config["capture_range"]:
                 self._note("without CUDA nothing starts recording at the requested steps: record without --steps")
-
-
-def _at_first_compile(begins: Callable[..., None], ends: Callable[..., None]) -> None:
-    """Call these when torch.compile begins and ends compiling, from its first use on, since importing it takes seconds."""
-    import torch
-
-    from pyprof.nvtx.patch import Patches
-
-    patches, compiler = Patches(), torch.compile
-
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        patches.undo()
-        with suppress(ImportError, AttributeError):  # an older torch
-            from torch._dynamo.callback import callback_handler
-
-            callback_handler.register_start_callback(begins)
-            callback_handler.register_end_callback(ends)
-        return compiler(*args, **kwargs)
-
-    patches.wrap(torch, "compile", compile)

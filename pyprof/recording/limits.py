@@ -8,8 +8,8 @@ Growth: torch.profiler keeps what it records in memory, in a few bytes an event,
 are. Measured: a trace has 1.1 (many ops) to 11 (many Python calls) bytes for each byte allocated while recording.
 Automatic: whether a program makes steps is not known when it begins. So everything is recorded from the start, in memory. A
 program that makes steps is recorded anew when they are warm, and the earlier recording is given up as soon as a warm step is
-complete; a program with no steps, or too few, keeps it. While torch.compile compiles nothing is recorded: a minute of that
-gives gigabytes of Python calls.
+complete; a program with no steps, or too few, keeps it. One that torch.compile compiles before its first step is recorded
+anew from there on.
 
 `python -m pyprof.recording.limits TRACE TABLE COUNT` writes the ops of a trace that took most time to a text file.
 `pyprof.capture` starts it for each cycle, so that reading the trace takes neither time nor memory of the measured program.
@@ -29,6 +29,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from pyprof.recording.exclusive import next_kind
@@ -205,6 +206,7 @@ class Growth:
 
 
 WARM, STEPS = 2, 5  # steps before those that are recorded, and how many of those there are
+_TRIES = 3  # warm recordings that are given up since torch.compile compiled; a program that always compiles is seen doing so
 GAVE_WAY = "until the program used torch.profiler itself: --tool nsys records everything"
 
 
@@ -212,14 +214,14 @@ class _Part(Capture):
     """One recording, whose trace is written by `save` once it is known to be wanted.
 
     first: the step in which it begins; warm: at its beginning, after warm-up; again: after torch.compile has compiled;
-    overdue: it ends with the step, since it could not end where torch.compile began to compile.
+    compiles: torch.compile compiled while it recorded.
     """
 
     def __init__(self, path: str, first: int, *, warm: bool, again: bool, on_trace: Callable[[Path], None]) -> None:
         super().__init__(path, table=0, on_trace=on_trace)
         self.steps = self.first = first
         self.begins_in_step = warm
-        self.warm, self.again, self.overdue = warm, again, False
+        self.warm, self.again, self.compiles = warm, again, False
         self.began = time.monotonic()
         self.seconds = 0.0
         self.thread = threading.get_ident()
@@ -251,7 +253,7 @@ class Automatic:
         self._pid = os.getpid()
         self._part: _Part | None = None  # that records now
         self._kept: _Part | None = None  # the best of those before
-        self._first = WARM
+        self._first, self._tries = WARM, 0
         self._done = self._too_large = self._compiled = self.gave_way = False
         self.number = 0
         self.note = ""
@@ -293,6 +295,10 @@ class Automatic:
             if part is not None and part.gave_way:
                 self._done = self.gave_way = True
                 self.number = number - 1  # that in which it ended
+            elif part is not None and part.warm and part.compiles and self._tries < _TRIES:
+                self._tries += 1
+                self._keep()
+                self._start(next_kind(), warm=True)
             elif part is not None and part.warm:
                 part.step()
                 if number > part.first:
@@ -302,8 +308,6 @@ class Automatic:
             elif number >= self._first:
                 self._keep()
                 self._start(next_kind(), warm=True)
-            elif part is not None and part.overdue:
-                self._keep()
             elif part is not None and number > part.steps:
                 part.step()
 
@@ -311,25 +315,21 @@ class Automatic:
         """torch.compile begins to compile: warm steps begin after the last step in which it compiles."""
         with self._lock:
             part = self._part
-            if self._done or part is None or not self._mine():
-                return
-            self._first, self._compiled = max(self._first, self.number + 1), True
-            if part.exclusive.all_threads or not _in_backward():
-                self._keep()
-            else:  # torch gives the thread its state back after each backward function, an ended recording with it
-                part.overdue = True
-                sys.setprofile(None)  # at least no Python calls
+            if not self._done and part is not None and self._mine():
+                self._first, self._compiled, part.compiles = max(self._first, self.number + 1), True, True
 
     def compiled(self, *_: object) -> None:
-        """torch.compile has compiled. A program that makes no steps is recorded from here on.
+        """torch.compile has compiled. A program that makes no steps is recorded anew from here on.
 
-        Not inside of a backward pass, whose own ranges are open; and in turn as one of the two kinds of recording.
+        Not inside of a backward pass or of compiled code, whose own ranges are open; and in turn as one of the two kinds of
+        recording.
         """
         with self._lock:
-            kept = self._kept
-            if self._part is None and kept is not None and not (self._done or self._too_large or self.number):
-                if kept.thread == threading.get_ident() and not _in_backward():
-                    self._start(not kept.exclusive.all_threads and next_kind() is not False, warm=False)
+            part = self._part
+            if part is None or self._done or self.number or not self._mine() or _inside_ranges():
+                return
+            self._keep()
+            self._start(not part.exclusive.all_threads and next_kind() is not False, warm=False)
 
     def stop(self, reason: str) -> None:
         """End and write a recording that has become too large. reason: for the user."""
@@ -386,11 +386,19 @@ class Automatic:
             part.save()
 
 
-def _in_backward() -> bool:
-    """Whether this thread is inside of a backward pass."""
+def _inside_ranges() -> bool:
+    """Whether this thread is inside of a backward pass or of compiled code, whose ranges are torch's own."""
     import torch
 
-    return bool(torch._C._current_graph_task_id() != -1)
+    codes = getattr(sys.modules.get("torch._dynamo.convert_frame"), "output_codes", None)
+    if codes is None or torch._C._current_graph_task_id() != -1:
+        return True
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code in codes:
+            return True
+        frame = frame.f_back
+    return False
 
 
 _TABLE_WIDTH = 150
