@@ -165,6 +165,7 @@ class ProcessRecording:
     def _step_clock(self, begins: Callable[[int], None], state: Callable[[], str], *, mark: bool = False) -> StepClock:
         """A clock that calls `begins` at each step, with a ledger of the steps. state: of the step that begins."""
         from pyprof.model.ledger import SUFFIX
+        from pyprof.recording import frames
         from pyprof.recording.compilation import Compilations
         from pyprof.recording.ledger import LedgerWriter
         from pyprof.recording.marks import OtherMarks
@@ -177,7 +178,7 @@ class ProcessRecording:
         ledger = LedgerWriter(lambda: f"{self._name}{SUFFIX}", state, self._note)
         clock, marks, compilations = StepClock(begun, mark=mark), OtherMarks(ledger), Compilations(ledger)
         marks.start()
-        _at_first_compile(self._safe(compilations.start), self._safe(compilations.collect))
+        frames.around_compiles(self._safe(compilations.start), self._safe(compilations.collect))
 
         def stop() -> None:
             marks.stop()

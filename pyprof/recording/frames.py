@@ -29,6 +29,7 @@ _Action = Callable[[], object]
 _local = threading.local()  # held: how often this thread holds frames off; since: counts the recordings that ended that
 _libraries = tuple({os.path.join(path, "") for name, path in sysconfig.get_paths().items() if name != "data"})
 _patches: Patches | None = None
+_around: list[tuple[_Action, _Action]] = []  # what is called as a compilation begins and ends
 
 try:
     _state, _stop, _go_on = (
@@ -131,6 +132,10 @@ def around_compiles(begins: _Action, ends: _Action) -> None:
     it takes seconds."""
     import torch
 
+    _around.append((begins, ends))
+    if len(_around) > 1:
+        return
+
     from pyprof.nvtx.patch import Patches
 
     patches, compiler = Patches(), torch.compile
@@ -143,27 +148,32 @@ def around_compiles(begins: _Action, ends: _Action) -> None:
 
             install = getattr(Handler, "install_callbacks", None)
             if install is None:
-                callback_handler.register_start_callback(lambda *_: begins())
-                callback_handler.register_end_callback(lambda *_: ends())
+                callback_handler.register_start_callback(lambda *_: _call(0))
+                callback_handler.register_end_callback(lambda *_: _call(1))
             else:
-                Handler.install_callbacks = lambda *args, **kwargs: _Compiling(install(*args, **kwargs), begins, ends)
+                Handler.install_callbacks = lambda *args, **kwargs: _Compiling(install(*args, **kwargs))
         return compiler(*args, **kwargs)
 
     patches.wrap(torch, "compile", compile)
 
 
+def _call(which: int) -> None:
+    for actions in _around:
+        actions[which]()
+
+
 class _Compiling:
     """torch's own `with` around compiling, with ours around it."""
 
-    def __init__(self, inner: Any, begins: _Action, ends: _Action) -> None:
-        self._inner, self._begins, self._ends = inner, begins, ends
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
         self._since: int | None = None
         self._outermost = False
 
     def __enter__(self) -> None:
         self._outermost = not getattr(_local, "compiling", False)
         if self._outermost:
-            self._begins()
+            _call(0)
             _local.compiling = True
         self._since = hold_off()
         self._inner.__enter__()
@@ -175,4 +185,4 @@ class _Compiling:
             go_on(self._since)
             if self._outermost:
                 _local.compiling = False
-                self._ends()
+                _call(1)
