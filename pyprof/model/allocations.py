@@ -25,7 +25,7 @@ class Action:
     ALLOC, FREE_REQUESTED, FREE_COMPLETED, FREE, SEGMENT_ALLOC, SEGMENT_FREE, OOM, OTHER = range(8)
 
 
-class Place(NamedTuple):
+class AllocationSite(NamedTuple):
     """Where something was allocated or freed; None is unknown. phase: of PHASES; from_host: it copies its input to a device;
     metadata: what the user set with torch.cuda.memory._set_memory_metadata."""
 
@@ -85,7 +85,7 @@ class Allocations:
     where the replay tells them; exact: sizes are those that the program asked for, else those that the allocator gave;
     addressed: events have addresses, so that frees find their allocation; segments: None where the recording does not list
     them; segments_only: what is known is the memory that the allocator took from the device (nsys); asked_free: free memory
-    of the device at each out-of-memory event by the event's index.
+    of the device at each out-of-memory event by the event's index; optimizer_ns: begins of the optimizer's steps.
     """
 
     device: int
@@ -96,7 +96,7 @@ class Allocations:
     time_ns: Ints
     place: Ints
     step: Ints
-    places: list[Place]
+    places: list[AllocationSite]
     pid: int = -1
     allocated: Ints | None = None
     reserved: Ints | None = None
@@ -108,6 +108,7 @@ class Allocations:
     asked_free: dict[int, int] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     listed: list[Listed] = field(default_factory=list)
+    optimizer_ns: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_values
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.errors import InputError
-from pyprof.model.allocations import Action, Allocations, AllocationTrace, HeldBlocks, HeldSegments, Place
+from pyprof.model.allocations import Action, Allocations, AllocationTrace, HeldBlocks, HeldSegments, AllocationSite
 from pyprof.parse.sources.kineto.python import LIBRARY, USER, rank_of
 from pyprof.parse.sources.snapshot_file import read_pickle
 
@@ -68,7 +68,7 @@ def _trace(found: dict[str, Any], size: int, name: str) -> AllocationTrace:
     devices, notes = [], list[str]()
     numbers = {int(segment.get("device", 0)) for segment in segments}
     for device in sorted(numbers | {number for number, events in enumerate(traces) if events}):
-        places = _Places()
+        places = _Sites()
         events = traces[device] if 0 <= device < len(traces) else []
         held = _Held.of([segment for segment in segments if segment.get("device", 0) == device], places)
         devices.append(_device(device, events, held, places, annotations))
@@ -87,7 +87,7 @@ class _Held(NamedTuple):
     blocks: HeldBlocks
 
     @classmethod
-    def of(cls, found: _Dicts, places: _Places) -> _Held:
+    def of(cls, found: _Dicts, places: _Sites) -> _Held:
         found = sorted(found, key=itemgetter("address"))
         rows = list[tuple[int, int, int, int, bool, int]]()
         for number, segment in enumerate(found):
@@ -119,7 +119,7 @@ class _Held(NamedTuple):
         return cls(segments, HeldBlocks(column(0, np.uint64), sizes, requested, column(3), column(4, np.bool_), column(5)))
 
 
-def _device(device: int, events: _Dicts, held: _Held, places: _Places, annotations: _Dicts) -> Allocations:
+def _device(device: int, events: _Dicts, held: _Held, places: _Sites, annotations: _Dicts) -> Allocations:
     names = [*map(itemgetter("action"), events)]
     action_of = {name: _ACTIONS.get(name, Action.OTHER) for name in set(names)}
     action = np.fromiter(map(action_of.__getitem__, names), np.int8, len(names))
@@ -145,6 +145,7 @@ def _device(device: int, events: _Dicts, held: _Held, places: _Places, annotatio
         blocks=held.blocks,
         segments=held.segments,
         asked_free={at: int(events[at].get("device_free", -1)) for at in np.flatnonzero(action == Action.OOM).tolist()},
+        optimizer_ns=_spans(mine, _OPTIMIZER_STEP)[0],
         notes=notes,
     )
 
@@ -188,7 +189,7 @@ def _steps(annotations: _Dicts, time_ns: Ints) -> Ints:
     return np.where(time_ns >= 0, np.searchsorted(np.sort(ends), time_ns), -1)
 
 
-def _in_optimizer(places: _Places, place: Ints, time_ns: Ints, annotations: _Dicts) -> Ints:
+def _in_optimizer(places: _Sites, place: Ints, time_ns: Ints, annotations: _Dicts) -> Ints:
     """The places of events, where what ran in an annotation of an optimizer and not in backward is the optimizer's."""
     begins, ends = _spans(annotations, _OPTIMIZER_STEP)
     at = np.searchsorted(begins, time_ns, "right") - 1
@@ -196,7 +197,7 @@ def _in_optimizer(places: _Places, place: Ints, time_ns: Ints, annotations: _Dic
     if len(begins):
         inside = (at >= 0) & (time_ns <= ends[at])
     for old in distinct_values(place[inside]).tolist():
-        if (one := places.found[old] if old >= 0 else Place()).phase not in ("backward", "optimizer"):
+        if (one := places.found[old] if old >= 0 else AllocationSite()).phase not in ("backward", "optimizer"):
             place = np.where(inside & (place == old), places.add(one._replace(phase="optimizer")), place)
     return place
 
@@ -204,7 +205,7 @@ def _in_optimizer(places: _Places, place: Ints, time_ns: Ints, annotations: _Dic
 # ---------------------------------------------------------------------------------------------- frames
 
 
-class _Frame(NamedTuple):
+class _StackFrame(NamedTuple):
     """One frame of C++ or Python. strange: 0 for the user's own files, 3 for torch's; forward, step: a function of that name
     (of an optimizer); copies: it copies a tensor to a device."""
 
@@ -218,33 +219,33 @@ class _Frame(NamedTuple):
     step: bool = False
 
 
-def _frame(frame: dict[str, Any]) -> _Frame:
+def _frame(frame: dict[str, Any]) -> _StackFrame:
     name, file = str(frame["name"]), str(frame["filename"])
     if not (file.endswith(".py") or file.startswith("<")):
         op = _OP.search(name)
         found = op[1] if op else None
-        return _Frame(found, _ENGINE.search(name) is not None, found in ("_to_copy", "to_device"))
+        return _StackFrame(found, _ENGINE.search(name) is not None, found in ("_to_copy", "to_device"))
     line = f"{file}:{frame['line']}"
     rank = rank_of(f"{file}({frame['line']}): {name}")[0]
     strange = {USER: 1 if _INSTALLED.search(file) else 0, LIBRARY: 2}.get(rank, 3)
     wrapper = name == "wrapper" and _WRAPPER.search(file) is not None
     step = wrapper or (name == "step" and "optim" in file.lower() and "lr_scheduler" not in file)
-    return _Frame(python=True, line=line, strange=strange, forward=name == "forward", step=step)
+    return _StackFrame(python=True, line=line, strange=strange, forward=name == "forward", step=step)
 
 
-class _Places:
+class _Sites:
     """Distinct places of a device; stacks are known by the identity of their frames, which the snapshot's texts share."""
 
     def __init__(self) -> None:
-        self.found: list[Place] = []
-        self._codes: dict[Place, int] = {}
-        self._frames: dict[int, _Frame] = {}
+        self.found: list[AllocationSite] = []
+        self._codes: dict[AllocationSite, int] = {}
+        self._frames: dict[int, _StackFrame] = {}
         self._lists: dict[int, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
 
-    def add(self, place: Place) -> int:
+    def add(self, place: AllocationSite) -> int:
         """The code of a place, -1 of nothing."""
-        if place == Place():
+        if place == AllocationSite():
             return -1
         if (code := self._codes.get(place)) is None:
             code = self._codes[place] = len(self.found)
@@ -256,7 +257,7 @@ class _Places:
         places = [*map(self.code, [event.get("frames") for event in events])]
         said = {at: text for at, event in enumerate(events) if (text := event.get("user_metadata")) and isinstance(text, str)}
         for at, text in said.items():
-            old = self.found[places[at]] if places[at] >= 0 else Place()
+            old = self.found[places[at]] if places[at] >= 0 else AllocationSite()
             places[at] = self.add(old._replace(metadata=text))
         return np.array(places, np.int64)
 
@@ -271,14 +272,14 @@ class _Places:
             self._lists[id(frames)] = code
         return code
 
-    def _frame_of(self, frame: dict[str, Any]) -> _Frame:
+    def _frame_of(self, frame: dict[str, Any]) -> _StackFrame:
         found = self._frames.get(id(frame))
         if found is None:
             found = self._frames[id(frame)] = _frame(frame)
         return found
 
 
-def _place(frames: list[_Frame]) -> Place:
+def _place(frames: list[_StackFrame]) -> AllocationSite:
     def first(key: str) -> int:
         return next((at for at, frame in enumerate(frames) if getattr(frame, key)), len(frames))
 
@@ -291,4 +292,4 @@ def _place(frames: list[_Frame]) -> Place:
     line = min((frame for frame in frames if frame.python), key=attrgetter("strange"), default=None)
     op = next((frame.op for frame in frames if frame.op), None)
     from_host = phase == "forward" and not layers and any(frame.copies for frame in frames)
-    return Place(phase, layer and f"{layer.line} forward", op, line and line.line, from_host)
+    return AllocationSite(phase, layer and f"{layer.line} forward", op, line and line.line, from_host)

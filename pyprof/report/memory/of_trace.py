@@ -13,12 +13,14 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Ints
 from pyprof.errors import InputError
-from pyprof.model.allocations import CPU, Action, Allocations, AllocationTrace, Place
+from pyprof.model.allocations import CPU, Action, Allocations, AllocationTrace, AllocationSite
+from pyprof.model.markers import Kind
 from pyprof.model.opcall import OpRules
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind, Trace, make_table
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.launches import take
+from pyprof.parse.attribution.marked_steps import HostRanges
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import Texts
@@ -38,6 +40,7 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
     order = np.argsort(table["time_ns"], kind="stable")
     (of_process, of_device), _, group = distinct_rows(process, table["device"])
     wanted = sorted(range(len(of_process)), key=lambda one: (of_process[one], of_device[one] < 0, of_device[one]))
+    optimizers = np.sort(HostRanges.of(trace, (Kind.OPTIMIZER,)).start_ns)
     pids, devices = take(trace.processes["pid"], of_process), list[Allocations]()
     for one in wanted:
         rows = order[group[order] == one]
@@ -59,12 +62,13 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
                 reserved=reserved if (reserved > 0).all() else None,
                 addressed=bool((address != -1).all()),
                 segments_only=low,
+                optimizer_ns=optimizers,
             )
         )
     return AllocationTrace(trace.source, devices)
 
 
-def _places(trace: Trace, process: Ints, rules: OpRules) -> tuple[list[Place], Ints, Ints]:
+def _places(trace: Trace, process: Ints, rules: OpRules) -> tuple[list[AllocationSite], Ints, Ints]:
     """Distinct places; and of each event its place (-1 unknown) and step."""
     table = trace.memory
     number = np.arange(len(process))
@@ -89,7 +93,7 @@ def _places(trace: Trace, process: Ints, rules: OpRules) -> tuple[list[Place], I
     places = []
     for row in distinct.T.tolist():
         phase, layer, op, line = (pool[at] for pool, at in zip(pools, row, strict=True))
-        places.append(Place(phase, layer, op, line, layer is None and op in _FROM_HOST))
+        places.append(AllocationSite(phase, layer, op, line, layer is None and op in _FROM_HOST))
     place, step = np.full((2, len(process)), -1)
     back = records["corr"].astype(np.int64)
     place[back], step[back] = code, records["step"]
