@@ -223,7 +223,7 @@ class _Export:
         return make_table("graph_nodes")
 
     def memory(self) -> Table:
-        """What cudaMalloc and its like took and gave back, on the thread that called them."""
+        """Memory that cudaMalloc and its like took or gave back, on the thread that called them."""
         columns = self.db.integers(_USAGE, _EVENT)
         columns["process"] = map_distinct(columns.pop("process"), self._process)
         launches, thread_process = self.trace.launches, map_distinct(np.fromiter(self.thread_of, np.int64), self._process)

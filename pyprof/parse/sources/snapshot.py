@@ -18,7 +18,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_values
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.errors import InputError
-from pyprof.model.allocations import Action, Allocations, AllocationTrace, HeldBlocks, HeldSegments, AllocationSite
+from pyprof.model.allocations import Action, Allocations, AllocationSite, AllocationTrace, HeldBlocks, HeldSegments
 from pyprof.parse.sources.kineto.python import LIBRARY, USER, rank_of
 from pyprof.parse.sources.snapshot_file import read_pickle
 

@@ -130,7 +130,7 @@ class DeviceMemory:
 
     @cached_property
     def alive(self) -> Bools:
-        """Which blocks are in use at the moment."""
+        """Mask of the blocks in use at the moment."""
         return self.replay.lives.alive(self.moment)
 
     def by(self, what: str) -> list[Group]:
@@ -159,7 +159,7 @@ class DeviceMemory:
 
     @cached_property
     def end(self) -> dict[str, int | None]:
-        """What the allocator holds at the end of the recording."""
+        """Memory that the allocator holds at the end of the recording."""
         requested, allocated, reserved = self.replay.at(self.replay.end)
         found: dict[str, int | None] = {
             "requested_bytes": requested, "allocated_bytes": allocated, "reserved_bytes": reserved, "free_bytes": None,

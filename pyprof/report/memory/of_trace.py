@@ -13,7 +13,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Ints
 from pyprof.errors import InputError
-from pyprof.model.allocations import CPU, Action, Allocations, AllocationTrace, AllocationSite
+from pyprof.model.allocations import CPU, Action, Allocations, AllocationSite, AllocationTrace
 from pyprof.model.markers import Kind
 from pyprof.model.opcall import OpRules
 from pyprof.model.records import PHASES
