@@ -38,6 +38,12 @@ _GEOMETRY = {
 _COPY = {"bytes": "bytes", "copykind": "copyKind"}
 _ENDS = {"source": "srcKind", "target": "dstKind"}
 _MEMORY = ("Pageable", "Pinned", "Device", "Array", "Managed")  # nsys's numbers of these, not CUPTI's
+_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+_EVENT = {
+    "time_ns": "start", "process": "globalPid", "device": "deviceId", "address": "address", "bytes": "bytes", "kind": "memKind",
+    "operation": "memoryOperationType", "corr": "correlationId",
+}  # fmt: skip
+_GIVEN_BACK, _HOST_KINDS = 1, (0, 1)  # deallocation; pageable and pinned memory
 _LAUNCH = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "corr": "correlationId", "name": "nameId"}
 _NODE = {"node": "graphNodeId", "origin": "originalGraphNodeId", "thread": "globalTid", "start_ns": "start"}
 _DEVICE = {
@@ -69,6 +75,7 @@ def read(db: Database) -> Trace:
     parts = [export.kernels(), export.graphs(), export.copies(_MEMCPY), export.copies(_MEMSET)]
     trace.activities = concatenated(parts)
     trace.graph_nodes = export.graph_nodes()
+    trace.memory = export.memory()
     trace.threads, trace.processes = export.threads()
     trace.devices = export.devices()
     if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
@@ -214,6 +221,24 @@ class _Export:
                 columns["thread"] = map_distinct(columns["thread"], self.thread)
                 return make_table("graph_nodes", columns)
         return make_table("graph_nodes")
+
+    def memory(self) -> Table:
+        """Memory that cudaMalloc and its like took or gave back, on the thread that called them."""
+        columns = self.db.integers(_USAGE, _EVENT)
+        columns["process"] = map_distinct(columns.pop("process"), self._process)
+        launches, thread_process = self.trace.launches, map_distinct(np.fromiter(self.thread_of, np.int64), self._process)
+        call = columns["process"] * (1 << 40) + columns["corr"]
+        made = thread_process[launches["thread"]] * (1 << 40) + launches["corr"]
+        order = np.argsort(made, kind="stable")
+        at = np.minimum(np.searchsorted(made[order], call), max(len(order) - 1, 0))
+        known = (made[order][at] == call) & (columns["corr"] >= 0) if len(order) else np.zeros(len(call), np.bool_)
+        main = {process: thread for thread, process in reversed([*enumerate(thread_process.tolist())])}
+        columns["thread"] = np.array([main.get(one, -1) for one in columns.pop("process").tolist()], np.int64)
+        if len(order):
+            columns["thread"] = np.where(known, launches["thread"][order][at], columns["thread"])
+        columns["bytes"] = np.where(columns.pop("operation") == _GIVEN_BACK, -columns["bytes"], columns["bytes"])
+        columns["device"] = np.where(np.isin(columns.pop("kind"), _HOST_KINDS), -1, columns["device"])
+        return make_table("memory", columns)
 
     def threads(self) -> tuple[Table, Table]:
         tids = np.fromiter(self.thread_of, np.int64, len(self.thread_of))
