@@ -27,6 +27,7 @@ from pyprof.report.advice import (
     record_shapes,
     record_stacks,
     reduced_precision,
+    slow_kernel,
     small_work,
     straggler,
     synchronization,
@@ -53,6 +54,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     recomputation.find,
     fuse_pointwise.find,
     small_work.find,
+    slow_kernel.find,  # after all that change what it is about
     graph_nodes.find,
     record_shapes.find,
     name_kernels.find,
