@@ -13,6 +13,8 @@ The hint is the next command to type, or the next thing to look at. Must not kno
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class PyprofError(Exception):
     """An error that pyprof raises on purpose, with a hint for the next step.
@@ -54,6 +56,31 @@ def unusable(need: str, package: str, error: ImportError, hint: str) -> ToolErro
     )
     why = "is not installed" if absent else f"cannot be imported here: {error}"
     return ToolError(f"{need} needs {package}, which {why}", hint)
+
+
+def install_extra(extra: str) -> str:
+    """The command that adds an extra to this pyprof: from the checkout or the wheel file it was installed from.
+
+    Never by a bare name: an index may hold another project of that name.
+    """
+    import json
+    import shlex
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    checkout = Path(__file__).resolve().parent.parent
+    source, editable = str(checkout) if (checkout / "pyproject.toml").exists() else "", True
+    try:
+        origin = json.loads(distribution("pyprof-torch").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    if not source and (url := urlsplit(origin.get("url", ""))).scheme == "file":
+        source, editable = url2pathname(url.path), bool(origin.get("dir_info", {}).get("editable"))
+    if not source:
+        return f"pip install 'WHEEL[{extra}]', WHEEL being the file that pyprof was installed from"
+    wanted = shlex.quote(f"{'.' if Path(source) == Path.cwd() else source}[{extra}]")
+    return f"pip install {'-e ' if editable else ''}{wanted}"
 
 
 class UsageError(PyprofError):

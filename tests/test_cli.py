@@ -38,6 +38,9 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 def test_parse_then_prof(capture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "parse", str(capture))
     assert code == 0 and json.loads(out)["kDuration"] == 100
+    assert _run(capsys, "parse", str(capture), "-o", "-") == (0, out, "")
+    every = _run(capsys, "prof", str(capture), "-c", "all", "--csv")[1].splitlines()[0].split(",")
+    assert len(every) == len(HEADERS) and "Bound" in every
     records = tmp_path / "net.dict"
     records.write_text(out)
     columns = "idx,op,params,sil,tc,flops,bytes,src,math,occ,m,n,k"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pyprof import errors
 from pyprof.errors import ToolError, unusable
 from pyprof.parse.records.parquet import need_pyarrow
 
@@ -39,3 +42,19 @@ def test_parquet_says_why_pyarrow_cannot_be_used(tmp_path: Path, monkeypatch: py
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ToolError, match=r"Parquet needs pyarrow, which cannot be imported here: pyarrow requires NumPy 2.0"):
         need_pyarrow()
+
+
+def test_an_extra_is_added_to_the_checkout_or_wheel_that_runs_never_to_a_name_of_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(errors.__file__).parent.parent
+    monkeypatch.chdir(root)
+    assert errors.install_extra("plot") == "pip install -e '.[plot]'"
+    monkeypatch.chdir(tmp_path)
+    assert errors.install_extra("plot") == f"pip install -e '{root}[plot]'"
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages" / "pyprof" / "errors.py"))
+    wheel = SimpleNamespace(read_text=lambda _: '{"url": "file:///a%20b/pyprof_torch-1-py3-none-any.whl", "archive_info": {}}')
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: wheel if name == "pyprof-torch" else None)
+    assert errors.install_extra("plot") == "pip install '/a b/pyprof_torch-1-py3-none-any.whl[plot]'"
+    wheel.read_text = lambda _: None  # installed from an index
+    assert errors.install_extra("plot").startswith("pip install 'WHEEL[plot]'")

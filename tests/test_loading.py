@@ -6,10 +6,12 @@ import gzip
 import io
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -245,6 +247,9 @@ def test_compressed_records_are_one_readable_line(tmp_path: Path) -> None:
         (b'<?xml version="1.0"?>', "session of the Visual Profiler"),
         (b"PK\x03\x04....archive/data.pkl", "checkpoint"),
         (b"\x80\x02}q\x00", "a pickle"),
+        (b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":[', "JAX"),
+        (b'"Kind","Agent_Id","Queue_Id","Kernel_Name"\n', "rocprof"),
+        (b"Index,KernelName,gpu-id\n", "rocprof"),
     ],
 )
 @pytest.mark.parametrize("name", ["net.dict", "net.sqlite", "net.nvvp"])
@@ -253,3 +258,10 @@ def test_what_is_passed_by_mistake_is_named(tmp_path: Path, begins: bytes, named
     with pytest.raises(NotACapture, match=named) as caught:
         load(str(tmp_path / name))
     assert caught.value.hint
+
+
+def test_a_database_of_rocprof_is_named(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "out.db")) as database:
+        database.execute("create table rocpd_op(id integer)")
+    with pytest.raises(NotACapture, match="rocprofv3"):
+        load(str(tmp_path / "out.db"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pyprof.errors import ToolError
+from pyprof.errors import ToolError, install_extra
 from pyprof.mcp.folders import Folders
 from pyprof.messages import tell
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from pyprof.mcp.server import serve
     except ImportError as error:
-        raise ToolError(f"pyprof mcp needs the package mcp, version 2: {error}", "pip install 'pyprof[mcp]'") from error
+        raise ToolError(f"pyprof mcp needs the package mcp, version 2: {error}", install_extra("mcp")) from error
     if sys.stdin is not None and sys.stdin.isatty():
         tell("pyprof mcp: waits for a client on standard input; `pyprof help mcp` says how to set one up")
     serve(folders)

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read FILE, write records. Returns the exit code."""
-    output = None if options.output is None else locate(options.output)
+    output = None if options.output in (None, "-") else locate(options.output)
     if options.kinds is not None:
         kind_codes(options.kinds)  # report errors before the work
     if isinstance(output, Remote):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _MOST_WIDTH = 120
+_LEAST_WIDTH = 40  # a narrower terminal wraps the lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +133,7 @@ def show(
 ) -> None:
     """Print one summary, or several side by side. width: characters of a line, None: the terminal's."""
     stream = sys.stdout if stream is None else stream
+    width = width and max(width, _LEAST_WIDTH)
     made: Callable[[Units], list[Line]]
     if len(found) == 1:
         made = lambda units: lines(found[0], units, command)  # noqa: E731
@@ -149,7 +151,7 @@ def _draw(made: Callable[[Units], list[Line]], human: bool, width: int | None, s
     from rich.console import Console
     from rich.text import Text
 
-    columns = width or min(shutil.get_terminal_size().columns, _MOST_WIDTH)
+    columns = width or min(max(shutil.get_terminal_size().columns, _LEAST_WIDTH), _MOST_WIDTH)
     console = Console(file=stream, width=columns, highlight=False, soft_wrap=True)
     for line in made(Units(human, columns, bars=True)):
         text = Text.assemble(*line)

@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             with whole_file(output, inputs) as stream:
                 document.write(stream, compressed=output.name.endswith(".gz"))
+            tell(f"{output}: written; ui.perfetto.dev opens it")
     return 0
 
 

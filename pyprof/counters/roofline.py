@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyprof.counters.table import CounterTable
-from pyprof.errors import InputError, UsageError, unusable
+from pyprof.errors import InputError, UsageError, install_extra, unusable
 from pyprof.hardware.names import short_name
 from pyprof.report.page.colours import colours
 from pyprof.tables.files import whole_text_file
@@ -145,7 +145,7 @@ def _picture(shown: Sequence[Point], limits: Sequence[Roof], path: Path) -> None
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise unusable("a PNG", "matplotlib", error, "pip install 'pyprof[plot]', or --roofline FILE.html") from error
+        raise unusable("a PNG", "matplotlib", error, f"{install_extra('plot')}, or --roofline FILE.html") from error
     figure = Figure(figsize=(10, 6.25), layout="constrained")
     plot = figure.subplots()
     plot.set(xscale="log", yscale="log", xlabel="FLOP/byte", ylabel="FLOP/s")

@@ -297,11 +297,29 @@ _STRANGERS = (
         "a snapshot: pyprof memory FILE; else pass the capture itself",
     ),
 )
+_ROCPROF = "kernels without ops", "record with torch.profiler, which knows AMD's kernels too: pyprof run python PROGRAM.py"
+# As above, by the unpacked text.
+_STRANGE_TEXTS = (
+    (
+        rb'\s*\{\s*"displayTimeUnit"\s*:\s*"ns"\s*,\s*"metadata"\s*:\s*\{\s*"highres-ticks"',
+        "a trace of JAX or TensorFlow, whose ops are not torch's",
+        "pyprof reads programs of torch; for kernels alone record with nsys: pyprof run --tool nsys python PROGRAM.py",
+    ),
+    (
+        rb'"?(Kind"?,"?Agent_Id|Index"?,"?KernelName|Name"?,"?Calls"?,"?TotalDurationNs)\b',
+        f"a table of rocprof: {_ROCPROF[0]}",
+        _ROCPROF[1],
+    ),
+    (rb'\s*\{\s*"rocprofiler-sdk-tool"', f"a file of rocprofv3: {_ROCPROF[0]}", _ROCPROF[1]),
+)
 
 
 def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
     for pattern, what, hint in _STRANGERS:
         if re.match(pattern, given.head) and given.path.suffix not in (*_NCU_NAMES, *_REPORT_NAMES):
+            raise NotACapture(f"{given.name}: {what}", hint)
+    for pattern, what, hint in _STRANGE_TEXTS if not given.folder else ():
+        if re.match(pattern, given.text(_FIRST_BYTES)):
             raise NotACapture(f"{given.name}: {what}", hint)
     for form in formats:
         if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever its name is
@@ -314,6 +332,8 @@ def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
     if given.folder:
         raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
     if given.head.startswith(SQLITE):
+        if any(table.startswith("rocpd_") for table in given.tables):
+            raise NotACapture(f"{given.name}: a database of rocprofv3: {_ROCPROF[0]}", _ROCPROF[1])
         raise NotACapture(
             f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
             "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",

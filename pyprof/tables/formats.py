@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from pyprof.errors import UsageError, unusable
+from pyprof.errors import UsageError, install_extra, unusable
 from pyprof.messages import one_line, visible
 from pyprof.tables.table import PART_ROWS, AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
 
@@ -207,7 +207,7 @@ def write_parquet(table: AnyTable, stream: IO[str]) -> None:
     try:
         from pyprof.tables.parquet import write
     except ImportError as error:
-        raise unusable("Parquet", "pyarrow", error, "pip install 'pyprof[parquet]', or --csv") from error
+        raise unusable("Parquet", "pyarrow", error, f"{install_extra('parquet')}, or --csv") from error
     write(_each_key_once(table), cast(BinaryIO, cast(TextIOWrapper, stream).buffer))
 
 

@@ -37,7 +37,7 @@ def add_output(parser: argparse.ArgumentParser, default: str = "plain", columns:
 
     default: the default format; columns: for the help, the columns printed without -c.
     """
-    parser.add_argument("-c", "--columns", metavar="COLS", help=f"columns, by comma (default {columns})")
+    parser.add_argument("-c", "--columns", metavar="COLS", help=f"columns, by comma, or all (default {columns})")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), same as --format csv")
     parser.add_argument("--csv-safe", action="store_true", help="--csv, escaping cells that spreadsheets would run as formulas")
@@ -79,7 +79,7 @@ def choice(
         raise UsageError(f"--top takes a number of rows, not {options.top}", "for example --top 10")
     _format(options)
     keys = options.columns or default
-    columns = choose(keys, headers, aliases) if keys else headers
+    columns = choose(keys, headers, aliases) if keys and keys.strip().lower() != "all" else headers
     return Choice(columns, choose(options.sort, headers, aliases) if options.sort else [], options.top)
 
 

@@ -56,7 +56,7 @@ def html(table: Table, caption: str) -> str:
 
 def chosen(source: Source, columns: str, aliases: Mapping[str, str] | None = None) -> Table:
     """The columns of a comma-separated list, or all. Raises UsageError for an unknown column."""
-    headers = choose(columns, source.headers, aliases) if columns else source.headers
+    headers = choose(columns, source.headers, aliases) if columns and columns != "all" else source.headers
     return Table(headers, [source.of(header.key) for header in headers])
 
 

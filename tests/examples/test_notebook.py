@@ -26,7 +26,7 @@ def notebook() -> Any:
 
 def test_it_runs_and_shows_what_it_says(notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ipykernel", reason="needs ipykernel: pip install ipykernel")
-    pytest.importorskip("plotly", reason="needs plotly: pip install 'pyprof[notebook]'")
+    pytest.importorskip("plotly", reason="needs plotly: pip install -e '.[notebook]'")
     client = pytest.importorskip("nbclient", reason="needs nbclient: pip install nbclient")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

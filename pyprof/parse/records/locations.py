@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyprof.errors import InputError, PyprofError, ToolError, UsageError, unusable
+from pyprof.errors import InputError, PyprofError, ToolError, UsageError, install_extra, unusable
 
 _REMOVAL_S = 0.5  # an interrupt is answered within a second
 _URL = re.compile(r"[A-Za-z][\w+.-]+(?:::\w+)*://")
@@ -59,7 +59,7 @@ def _store(remote: Remote) -> Iterator[tuple[Any, str]]:
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise unusable(f"{remote}: such a name", "fsspec", error, "pip install 'pyprof[remote]'") from error
+        raise unusable(f"{remote}: such a name", "fsspec", error, install_extra("remote")) from error
     try:
         yield url_to_fs(remote.url)
     except ImportError as error:

@@ -16,7 +16,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from pyprof.errors import ToolError, unusable
+from pyprof.errors import ToolError, install_extra, unusable
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -72,7 +72,7 @@ def _client(scheduler: str) -> Client:
     try:
         from distributed import Client
     except ImportError as error:
-        raise unusable("--dask", "distributed", error, "pip install 'pyprof[dask]'") from error
+        raise unusable("--dask", "distributed", error, install_extra("dask")) from error
     try:
         return Client(scheduler)
     except (OSError, ValueError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from pyprof.errors import unusable
+from pyprof.errors import install_extra, unusable
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -25,7 +25,7 @@ def plotly() -> Any:
     try:
         import plotly.graph_objects
     except ImportError as error:
-        raise unusable("a figure", "plotly", error, "pip install 'pyprof[notebook]'") from error
+        raise unusable("a figure", "plotly", error, install_extra("notebook")) from error
     return plotly.graph_objects
 
 

@@ -100,7 +100,7 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ToolError, match="distributed") as error:
         list(on_dask(abs, [1], "tcp://127.0.0.1:1"))
-    assert "pyprof[dask]" in error.value.hint
+    assert "[dask]" in error.value.hint
 
 
 def _asleep(path: str) -> str:

@@ -210,5 +210,5 @@ for name in {FIGURES!r}:
         print(type(error).__name__, error, "|", error.hint)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    line = "ToolError a figure needs plotly, which is not installed | pip install 'pyprof[notebook]'"
+    line = "ToolError a figure needs plotly, which is not installed | pip install -e '.[notebook]'"
     assert done.stdout.splitlines() == [line] * 3

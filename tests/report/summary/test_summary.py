@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from pyprof.report.advice.base import Advice, Place
 from pyprof.report.summary.make import summarise
 from pyprof.report.summary.screen import LINES, Summary, lines
 from pyprof.report.summary.styled import Units, plain
-from tests.terminals import bare, on_terminal
+from tests.conftest import ROOT
+from tests.terminals import Screen, bare, on_terminal
 from tests.timeline import Timeline
 from tests.tiny import Nsys
 
@@ -76,6 +78,15 @@ def held(of: Summary) -> None:
         assert found["steps"]["spread_ns"] == max(times) - min(times) and found["steps"]["count"] == len(times)
         assert found["steps"]["median_ns"] == pytest.approx(np.median(times), abs=1)
     assert found["mfu"] is None or (found["mfu_min"] is None and 0 <= found["mfu"] <= found["hfu"])
+
+
+def test_a_terminal_may_have_any_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(ROOT / "tests" / "data" / "nsys_ops.sqlite")
+    for columns in (1, 2, 5, 12, 34, 41, 400):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        screen = Screen()
+        monkeypatch.setattr(sys, "stdout", screen)
+        assert main(["summary", path]) == 0 and "By op" in screen.getvalue()
 
 
 @pytest.mark.parametrize("name", GIVEN)

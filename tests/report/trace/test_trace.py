@@ -255,6 +255,7 @@ def test_a_file_whose_own_tables_were_changed_is_refused(
     path = small().write(tmp_path / "net.sqlite")
     out = tmp_path / "timeline.json"
     assert main(["trace", str(path), "-o", str(out)]) == 0
+    assert capsys.readouterr().err == f"{out}: written; ui.perfetto.dev opens it\n"
     whole = json.loads(out.read_text())
     whole["pyprof"] |= change
     out.write_text(json.dumps(whole))

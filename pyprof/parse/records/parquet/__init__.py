@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from pyprof.errors import unusable
+from pyprof.errors import install_extra, unusable
 from pyprof.model.records import Records
 
 __all__ = ["need_pyarrow", "read", "rows_of", "write"]
@@ -16,7 +16,7 @@ def need_pyarrow() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise unusable("Parquet", "pyarrow", error, "pip install 'pyprof[parquet]', or use .dict") from error
+        raise unusable("Parquet", "pyarrow", error, f"{install_extra('parquet')}, or use .dict") from error
 
 
 def read(path: Path) -> Records:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pyprof.errors import InputError, unusable
+from pyprof.errors import InputError, install_extra, unusable
 from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measured, scale
 
 
@@ -17,7 +17,7 @@ def read(path: Path, name: str) -> Measured:
     try:
         import ncu_report
     except ImportError as error:
-        raise unusable(f"{name}: a report of Nsight Compute", "ncu-report", error, "pip install 'pyprof[ncu]'") from error
+        raise unusable(f"{name}: a report of Nsight Compute", "ncu-report", error, install_extra("ncu")) from error
     try:
         context = ncu_report.load_report(str(path))
     except Exception as error:  # the package documents no types
