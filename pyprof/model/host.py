@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from pyprof.model.ledger import CompileEvent
+
 VERSION = 1
 WORK = ("loading", "compilation", "allocation", "preparation", "long_calls", "call_pauses", "op_pauses")
 """Kinds of host time. loading: data is loaded or waited for; compilation: code is compiled, a module loaded, a graph recorded;
@@ -40,6 +42,17 @@ class Wait(msgspec.Struct):
     active: list[int]
 
 
+class Compilation(msgspec.Struct):
+    """One time that torch.compile compiled a frame. frame: its number as torch counts, "" unknown; attempt: how often it had
+    been compiled before, -1 unknown."""
+
+    pid: int
+    begin_ns: int
+    end_ns: int
+    frame: str = ""
+    attempt: int = -1
+
+
 class MarkedSteps(msgspec.Struct):
     """Complete steps in order. kind: what marks them, empty where nothing does; name: of the first; number: as `--step` counts
     them; end_ns: begin of the next, of the last its own, as of one after which a cycle of a profiler's schedule ended;
@@ -69,7 +82,8 @@ class Host(msgspec.Struct):
     thread; graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they
     began (of many, evenly chosen ones, the first and last among them); loader: `single` for a DataLoader without workers,
     `several` with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's;
-    shapes: whether ops were recorded with the shapes of their arguments."""
+    shapes: whether ops were recorded with the shapes of their arguments; compilations: in order of begin; compiled: why, as the
+    ledger of the run keeps it."""
 
     work: dict[str, list[Spans]] = {}
     recorder: list[Spans] = []
@@ -84,3 +98,5 @@ class Host(msgspec.Struct):
     shapes: bool = False
     doing: list[Doing] = []
     begins: list[tuple[int, int, int]] = []
+    compilations: list[Compilation] = []
+    compiled: list[CompileEvent] = []

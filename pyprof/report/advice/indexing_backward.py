@@ -22,8 +22,7 @@ _FILLS = ("fill_", "zero_", "zeros", "zeros_like", "new_zeros")
 _SEVERAL = 4  # slices of one tensor in a step: fewer are no loop
 _LEAST = 0.02  # of the wall time
 _DO = {
-    "index": "sort or group the rows once instead of x[rows] in a loop: x[order].split(sizes), torch.bmm or grouped products on "
-    "the parts",
+    "index": "sort the rows once instead of x[rows] in a loop: x[order].split(sizes), with torch.bmm or a grouped product",
     "": "one op in place of x[i] in a loop: `for part in x.unbind(0)` (slices: x.split(size)), or all of them in one torch.bmm",
 }
 
@@ -60,12 +59,13 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     if not is_worth(overview, saves, _LEAST):
         return None
     where, time = places(overview, whole, held[whole]), budget.wall_ns(held[whole])
+    (most,) = places(overview, rows, held[rows], 1)
     part = 100 * time / max(overview.busy_ns, 1)
     evidence = (
-        f"backward of {int(often[many].sum()):,} slices fills the whole tensor for each: {ms(time)}, {part:.0f} % of the busy time; "
-        f"{ms(budget.wall_ns(held[filled]))} writes zeros, {ms(budget.wall_ns(held[added]))} adds them up: {named(where)}"
+        f"backward of {int(often[many].sum()):,} slices fills the whole tensor for each: {ms(time)}, {part:.0f} % of the busy "
+        f"time; {ms(budget.wall_ns(held[filled]))} writes zeros, {ms(budget.wall_ns(held[added]))} adds them up: {named(where)}"
     )
-    return Advice("indexing_backward", saves, time, evidence, _DO["index" if where[0].op == "index" else ""], where)
+    return Advice("indexing_backward", saves, time, evidence, _DO["index" if most.op == "index" else ""], where)
 
 
 def _fills(overview: Overview, rows: Ints) -> Bools:

@@ -23,6 +23,7 @@ from pyprof.report.advice import (
     lost_records,
     name_kernels,
     profiler_overhead,
+    recompilation,
     recomputation,
     record_cuda,
     record_shapes,
@@ -41,6 +42,7 @@ from pyprof.report.time.overview import Overview
 # A kind that removes work comes before those that only make the same work faster.
 KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
+    recompilation.find,
     synchronization.find,
     fused_optimizer.find,  # before launch_bound: what waits for its launches goes with them
     launch_bound.find,
@@ -85,5 +87,7 @@ def advise(overview: Overview) -> list[Advice]:
     if (unseen := record_cuda.find(overview, budget)) is not None:  # nor of one that does not show the device's work
         return [unseen]
     found = [one for find in KINDS if (one := find(overview, budget)) is not None]
-    alone = [one for one in found if one.kind == _ALONE]
+    again = any(one.kind == "recompilation" for one in found)  # what goes on is not the first iteration's
+    alone = [] if again else [one for one in found if one.kind == _ALONE]
+    found = [one for one in found if not (again and one.kind == _ALONE)]
     return alone or sorted(found, key=lambda one: (one.saves_ns is None, -(one.saves_ns or 0), one.kind))
