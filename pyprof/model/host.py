@@ -42,6 +42,17 @@ class Wait(msgspec.Struct):
     active: list[int]
 
 
+class Allocations(msgspec.Struct):
+    """Calls of one process that allocate or free memory of a device, in order of begin. code: place of each one's name in
+    `names`."""
+
+    pid: int
+    begin_ns: list[int]
+    end_ns: list[int]
+    code: list[int]
+    names: list[str]
+
+
 class Compilation(msgspec.Struct):
     """One time that torch.compile compiled a frame. frame: its number as torch counts, "" unknown; attempt: how often it had
     been compiled before, -1 unknown."""
@@ -98,5 +109,6 @@ class Host(msgspec.Struct):
     shapes: bool = False
     doing: list[Doing] = []
     begins: list[tuple[int, int, int]] = []
+    allocations: list[Allocations] = []
     compilations: list[Compilation] = []
     compiled: list[CompileEvent] = []

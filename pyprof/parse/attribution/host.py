@@ -17,7 +17,7 @@ from pyprof.columns.distinct import distinct_values
 from pyprof.columns.intervals import Segments, quantiles, union
 from pyprof.columns.nesting import crossing, nest
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.model.host import Compilation, Host, Spans, Wait
+from pyprof.model.host import Allocations, Compilation, Host, Spans, Wait
 from pyprof.model.markers import Kind
 from pyprof.model.trace import ActivityKind, Trace
 from pyprof.model.trace import Table as TraceTable
@@ -127,7 +127,8 @@ class _HostOfCapture:
             graph_launch_ns=np.sort(graphs).tolist(), frame_ns=frames[chosen].tolist(),
             loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
-            compilations=self.compilations(), doing=doing, begins=begins_of_steps(trace) if doing else [],
+            allocations=self.allocations(), compilations=self.compilations(),
+            doing=doing, begins=begins_of_steps(trace) if doing else [],
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip
 
@@ -179,6 +180,19 @@ class _HostOfCapture:
         rows = rows[self.leading[ranges["thread"][rows]]]
         process = self.process[ranges["thread"][rows]]
         return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
+
+    def allocations(self) -> list[Allocations]:
+        """Calls that allocate or free memory of a device."""
+        rows = np.flatnonzero(self.named(_ALLOCATES.match) & self.launching[self.calls.thread])
+        rows = rows[np.argsort(self.calls.start_ns[rows], kind="stable")]
+        process, found = self.process[self.calls.thread[rows]], []
+        for one in distinct_values(process).tolist():
+            mine = rows[process == one]
+            used, code = np.unique(self.calls.name[mine], return_inverse=True)
+            names = [re.sub(r"_v\d+$", "", self.trace.strings[name]) for name in used.tolist()]
+            begin, end = (times[mine].tolist() for times in (self.calls.start_ns, self.calls.end_ns))
+            found.append(Allocations(int(self.trace.processes["pid"][one]), begin, end, code.tolist(), names))
+        return found
 
     def compilations(self) -> list[Compilation]:
         """Each compilation of a frame. Its number is in the first range inside it that names one."""

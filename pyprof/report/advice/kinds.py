@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 
 from pyprof.report.advice import (
+    allocation,
     backward_markers,
     channels_last,
     data_loading,
@@ -44,6 +45,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
     recompilation.find,
     synchronization.find,
+    allocation.find,
     fused_optimizer.find,  # before launch_bound: what waits for its launches goes with them
     launch_bound.find,
     straggler.find,
