@@ -6,15 +6,23 @@ that a report of the records says what a report of the capture says. Times are n
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from pyprof.model.ledger import CompileEvent
 
 VERSION = 1
-WORK = ("loading", "compilation", "allocation", "preparation", "long_calls", "call_pauses", "op_pauses")
+WORK = ("loading", "compilation", "allocation", "long_calls", "call_pauses", "op_pauses")
 """Kinds of host time. loading: data is loaded or waited for; compilation: code is compiled, a module loaded, a graph recorded;
-allocation: device memory is allocated or freed; preparation: Python is in libraries that make inputs; long_calls: API calls of
-at least 1 ms; call_pauses, op_pauses: at least 1 ms in which the launching threads made no API call (and began no op)."""
+allocation: device memory is allocated or freed; long_calls: API calls of at least 1 ms; call_pauses, op_pauses: at least 1 ms
+in which the launching threads made no API call (and began no op)."""
+
+
+PLACE_KINDS = ("range", "function", "op", "call")
+"""Kinds of places of the host: the user's ranges and layers, Python and C functions, ops, API calls."""
+NAME_END = re.compile(r"[\s#_:]*\d+$")
+"""The number at the end of a range's name that is opened again and again: of `IO 3`."""
 
 
 class Spans(msgspec.Struct):
@@ -88,6 +96,27 @@ class Doing(msgspec.Struct):
     names: list[str]
 
 
+class Whereabouts(msgspec.Struct):
+    """Where the host was in long times without work for a device, as a tree of places.
+
+    Times: pid, begin_ns, end_ns. Places: node_parent, of the place around (-1 none), node_kind in PLACE_KINDS, node_name in
+    `names`: of ranges without a number at the end, of functions `file.py(117): name`. A row for each time and place in it: ns,
+    in this place and none inside of it; number, how often it was open.
+    """
+
+    names: list[str] = []
+    node_parent: list[int] = []
+    node_kind: list[int] = []
+    node_name: list[int] = []
+    pid: list[int] = []
+    begin_ns: list[int] = []
+    end_ns: list[int] = []
+    time: list[int] = []
+    node: list[int] = []
+    ns: list[int] = []
+    number: list[int] = []
+
+
 class Host(msgspec.Struct):
     """Everything the host did beside launching. work: by kind of WORK; recorder: time that recording Python frames took of each
     thread; graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they
@@ -109,6 +138,10 @@ class Host(msgspec.Struct):
     shapes: bool = False
     doing: list[Doing] = []
     begins: list[tuple[int, int, int]] = []
+<<<<<<< HEAD
     allocations: list[Allocations] = []
     compilations: list[Compilation] = []
     compiled: list[CompileEvent] = []
+=======
+    whereabouts: Whereabouts | None = None
+>>>>>>> ba2c40909ff2f713835893fb7a02cdd5182c232f

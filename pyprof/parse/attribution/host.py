@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from pyprof.parse.attribution.ops import ops_around
 from pyprof.parse.attribution.pauses import begins_of_steps, named_pauses
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
+from pyprof.parse.attribution.whereabouts import whereabouts
 
 _BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
 _LOADING = re.compile(
@@ -34,13 +36,8 @@ _LOADING = re.compile(
     re.IGNORECASE,
 )
 _LOADED = ("load", "collate", "data", "batch", "input", "sample", "image")  # every match of _LOADING contains one of these
-_LIBRARIES = (
-    r"numpy|PIL|cv2|torchvision[/\\](?:transforms|io|datasets)|datasets|albumentations|librosa|torchaudio|soundfile|decord|h5py"
-    r"|pandas|pyarrow|imageio|skimage|scipy|tokenizers|webdataset|transformers[/\\](?:tokenization|image_proc|feature_ex)\w*"
-)
-_PREPARING = (
-    rf"(?:^|[/\\]|-packages[/\\])(?:{_LIBRARIES})\b[^:]*\(\d+\): | of (?:{_LIBRARIES})\.|^torch[/\\]utils[/\\]data[/\\]"
-)
+_LOADER_FILE = re.compile(r"(?:^|[/\\])(?:torch[/\\]utils[/\\]data|torchdata|webdataset)[/\\]")
+_IN_WORKERS = re.compile(r"[/\\]dataloader\.py\(\d+\): (?:_try_get_data|_get_data|_process_data)$")
 _COMPILING = re.compile(
     r"\(dynamo_timed\)|compile_inner|compile_fx|inductor_compile|async_compile|CachingAutotuner\.(?:benchmark|precompile)",
 )
@@ -119,6 +116,8 @@ class _HostOfCapture:
         graphs = self.calls.start_ns[self.named(_GRAPH_LAUNCH.match)]
         loaders = [marker.name for marker in trace.markers if "enumerate(DataLoader)" in marker.name]
         single = any("_SingleProcess" in name for name in loaders)
+        if not loaders and (calls := self.loader_functions):
+            loaders, single = calls, not any(map(_IN_WORKERS.search, calls))
         waits, texts = self.waits()
         doing = named_pauses(trace, self.launch)
         optimizers = {marker.name.removesuffix(".step") for marker in trace.markers if marker.kind == Kind.OPTIMIZER}
@@ -127,8 +126,12 @@ class _HostOfCapture:
             graph_launch_ns=np.sort(graphs).tolist(), frame_ns=frames[chosen].tolist(),
             loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
+<<<<<<< HEAD
             allocations=self.allocations(), compilations=self.compilations(),
             doing=doing, begins=begins_of_steps(trace) if doing else [],
+=======
+            doing=doing, begins=begins_of_steps(trace) if doing else [], whereabouts=whereabouts(trace, self.launch),
+>>>>>>> ba2c40909ff2f713835893fb7a02cdd5182c232f
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip
 
@@ -146,12 +149,13 @@ class _HostOfCapture:
         calls, acting = self.calls, self.launching[self.calls.thread]
         parts = [self.ranges(_COMPILING.search), self.rows(self.named(_COMPILES.match) & acting), self.graph_recordings()]
         compilation: Table = tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[assignment]
+        both = zip(self.ranges(says_loading), self.loader_calls(), strict=True)
+        loading: Table = tuple(map(np.concatenate, both))  # type: ignore[assignment]
         acts = acting & ~self.named(_ASKS.search)
         tables = {
-            "loading": self.ranges(says_loading),
+            "loading": loading,
             "compilation": compilation,
             "allocation": self.rows(self.named(_ALLOCATES.match) & acting),
-            "preparation": self.preparation(),
             "long_calls": self.rows(calls.end_ns - calls.start_ns >= _LONG_NS),
         }
         found = {kind: self.spans(*table) for kind, table in tables.items()}
@@ -243,11 +247,17 @@ class _HostOfCapture:
             of_ops.append(Spans(pid, moments[long].tolist(), moments[long + 1].tolist()))
         return of_calls, of_ops
 
-    def preparation(self) -> Table:
-        """When Python is in libraries that read, decode or make arrays, if its frames were recorded."""
-        frames, texts = self.trace.frames, self.trace.strings.values
-        used = distinct_values(frames["name"])
-        good = used[np.array([re.search(_PREPARING, texts[name]) is not None for name in used.tolist()], np.bool_)]
+    @cached_property
+    def loader_functions(self) -> list[str]:
+        """Names of the recorded functions of a DataLoader."""
+        texts = self.trace.strings.values
+        used = (texts[code] for code in distinct_values(self.trace.frames["name"]).tolist())
+        return [text for text in used if _LOADER_FILE.search(text)]
+
+    def loader_calls(self) -> Table:
+        """Calls of a DataLoader's functions, if Python's frames were recorded."""
+        frames, strings = self.trace.frames, self.trace.strings
+        good = np.array([strings.code(text) for text in self.loader_functions], np.int64)
         rows = np.flatnonzero(np.isin(frames["name"], good) & self.leading[frames["thread"]])
         return self.process[frames["thread"][rows]], frames["start_ns"][rows], frames["end_ns"][rows]
 

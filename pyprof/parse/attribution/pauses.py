@@ -12,7 +12,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.intervals import spans
 from pyprof.columns.types import Array, Ints
-from pyprof.model.host import Doing
+from pyprof.model.host import NAME_END, Doing
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Trace
 from pyprof.parse.attribution.launches import take
@@ -21,7 +21,6 @@ PYTHON, LOADING = "(Python)", "(data loading)"
 _LOADER = re.compile(r"DataLoader|data_?load", re.I)
 LONG_NS = 50_000  # from here on it matters what the host did in a pause
 _COMMUNICATES = re.compile(r"[nrhx]ccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast", re.I)
-_NUMBER = re.compile(r"[\s#_:]*\d+$")  # of a range that is opened once a step
 _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.OPTIMIZER, Kind.STEP)
 
 
@@ -64,7 +63,7 @@ def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[in
     best = order[np.flatnonzero(np.diff(pause[order], prepend=-1))]
     names = {}
     for code, marker in markers.items():
-        name = _NUMBER.sub("", marker.name) or marker.name if marker.kind == Kind.USER else marker.name
+        name = NAME_END.sub("", marker.name) or marker.name if marker.kind == Kind.USER else marker.name
         names[code] = PYTHON if marker.kind == Kind.STEP else LOADING if _LOADER.search(marker.name) else name
     return list(zip(pause[best].tolist(), map(names.__getitem__, label[best].tolist()), strict=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
+from pyprof.report.advice.host_code import described
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time
@@ -19,7 +20,7 @@ _DO = {
 _WHERE = {
     "single": "is in a DataLoader without workers",
     "several": "waits for the workers of a DataLoader",
-    "none": "prepares inputs before the first launch of a step",
+    "none": "loads data",
 }
 
 
@@ -34,9 +35,10 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     many = int(np.searchsorted(np.cumsum(own), _OF_A_GAP * own.sum())) + 1
     least, most = own[many - 1], own[0]
     span = ms(most) if ms(least) == ms(most) else f"{ms(least)} to {ms(most)}"
-    where = _WHERE[how] if how != "none" or overview.steps is not None else "prepares inputs before copies to the device"
-    evidence = (
-        f"{counted(many, 'gap')} of {span} in which the host {where}: {ms(idle.time_ns)} of {ms(overview.division.wall_ns)}"
-    )
+    evidence = f"{counted(many, 'gap')} of {span} in which the host {_WHERE[how]}: "
+    evidence += f"{ms(idle.time_ns)} of {ms(overview.division.wall_ns)}"
+    places = overview.host_places("data_loading")
+    if places is not None and (place := places.deepest()) is not None and "enumerate(DataLoader)" not in place.name:
+        evidence += f", {ms(place.whole_ns / max(overview.division.count, 1))} in {described(place)}"
     do = _DO[how] if overview.division.on_gpu else _DO[how].replace(" pin_memory=True,", "")
     return Advice("data_loading", idle.saves_ns, idle.time_ns, evidence, do)

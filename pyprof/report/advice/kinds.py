@@ -18,6 +18,7 @@ from pyprof.report.advice import (
     fused_optimizer,
     gemm_alignment,
     graph_nodes,
+    host_code,
     host_copy,
     indexing_backward,
     launch_bound,
@@ -43,6 +44,7 @@ from pyprof.report.time.overview import Overview
 # A kind that removes work comes before those that only make the same work faster.
 KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
+    host_code.find,
     recompilation.find,
     synchronization.find,
     allocation.find,

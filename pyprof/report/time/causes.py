@@ -11,19 +11,18 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import Segments, summed, union
 from pyprof.columns.types import Bools, Integers, Ints
 from pyprof.model.host import Host, Spans
 from pyprof.model.trace import ActivityKind
 from pyprof.report.time.division import DeviceGaps, Division
-from pyprof.report.time.steps import Steps
 from pyprof.report.time.waits import Waits, blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
 
 # unrecorded: more than 1 ms before an activity whose launch had returned more than 1 ms before; inside of a graph's replay, or
 # behind one most of whose kernels are missing. host: for more than 2 ms, at the window's end, or all of it without a device.
 MEANINGS = {
-    "data_loading": "the host prepared inputs: in a DataLoader, or otherwise before the first launch of a step",
+    "data_loading": "the host loaded data or waited for it: in a DataLoader, or in a range that says so",
     "synchronization": "the CPU blocked on the GPU (.item(), a blocking copy), so nothing was queued",
     "compilation": "the host compiled, loaded modules or recorded a graph",
     "allocation": "the host allocated or freed memory of the device",
@@ -44,7 +43,7 @@ _TIMES = 3  # as many activities of a replay as kernels: most of them are missin
 _WORTH = 0.03  # of the window: from here on it is worth knowing what recording took of the time that launches came too late
 _TO_DEVICE = 1  # CUDA's number of a copy from the host to a device
 _LATE = -1  # as a cause: several, since the device waited for the host
-_OFTEN = 3  # pauses before copies to the device that make them a habit where no steps are marked
+_SELDOM = 0.1  # of the launches: fewer late ones are no program that launches too slowly
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,7 +94,7 @@ class Idle:
         return [(ns, cause) for ns, cause in zip(self.causes.of(np.array([gap]))[0].tolist(), CAUSES, strict=True) if ns]
 
 
-def idle_causes(division: Division, host: Host | None, waits: Waits | None, steps: Steps | None) -> Idle:
+def idle_causes(division: Division, host: Host | None, waits: Waits | None) -> Idle:
     """The causes of each gap of each device. host, waits: None for records without their capture's host."""
     gaps = division.gaps
     rows, waited = np.arange(len(gaps)), np.full(len(gaps), -1, np.int32)
@@ -110,7 +109,7 @@ def idle_causes(division: Division, host: Host | None, waits: Waits | None, step
         rows = np.flatnonzero(cause == _LATE)
     if not len(rows):
         return Idle(gaps, division.count, Causes(np.arange(len(gaps), dtype=division.row.dtype), cause, gaps.time_ns), waited)
-    late = _Late(division, host, waits, steps, rows)
+    late = _Late(division, host, waits, rows)
     if division.on_gpu:
         times, waited[rows] = late.divided()
     else:
@@ -169,10 +168,10 @@ def _segments(spans: list[Spans], group: dict[tuple[int, int], int]) -> Segments
 class _Late:
     """Late gaps, in which a device waited for the host, divided by what the host did."""
 
-    def __init__(self, division: Division, host: Host | None, waits: Waits | None, steps: Steps | None, rows: Ints) -> None:
+    def __init__(self, division: Division, host: Host | None, waits: Waits | None, rows: Ints) -> None:
         """rows: of the division's gaps."""
         gaps = division.gaps
-        self.division, self.host, self.waits, self.steps, self.rows = division, host, waits, steps, rows
+        self.division, self.host, self.waits, self.rows = division, host, waits, rows
         self.begin, self.end, self.after = gaps.start_ns[rows], gaps.end_ns[rows], gaps.after[rows]
         pid = division.pids[gaps.device[rows]]
         self.processes: dict[tuple[int, int], int] = {}
@@ -180,15 +179,13 @@ class _Late:
         for one in np.unique(pid).tolist():
             self.process[pid == one] = self.processes.setdefault((one, -1), len(self.processes))
         work = {} if host is None else host.work
-        kinds = ("loading", "compilation", "allocation", "preparation", "long_calls")
+        kinds = ("loading", "compilation", "allocation", "long_calls")
         self.work = {kind: _segments(work.get(kind, []), self.processes) for kind in kinds}
 
     def known(self) -> tuple[dict[str, Ints], Ints]:
         """The ns of each gap by known cause, and the ns of each gap that remain."""
         left = self.end - self.begin
         loading, compilation = self.work["loading"], _joined(self.work["compilation"], self._first_launches())
-        if len(self.work["preparation"].start):
-            loading = _joined(loading, self._prepared())
         before, covered, times = loading, np.zeros(len(left), np.int64), {}
         named = {"data_loading": loading, "compilation": compilation, "allocation": self.work["allocation"]}
         for cause, segments in named.items():
@@ -232,23 +229,12 @@ class _Late:
         times["synchronization"] = drained
         # Before the first activity of a window nothing was launched that this launch comes after.
         rest, first = left - drained, division.gaps.before[self.rows] < 0
-        times["launch"] = np.where(first, 0, rest)
-        times["host"] = times["host"] + np.where(first, rest, 0)
+        launch = division.records["launch_ns"][division.row]
+        late = np.count_nonzero((rest > 0) & ~first)
+        seldom = late < _SELDOM * len(distinct_values(launch[launch >= 0]))
+        times["launch"] = np.where(first | seldom, 0, rest)
+        times["host"] = times["host"] + np.where(first | seldom, rest, 0)
         return times, call
-
-    def _prepared(self) -> Segments:
-        """When libraries made inputs: in gaps before a copy to the device, or before the first launch of a step."""
-        rows = np.flatnonzero(self._begins_a_step | self._copies_to_device)
-        spans = self.work["preparation"]
-        inside = union(self.process[rows], self.begin[rows], self.end[rows])
-        # What lies in both: all edges of either, kept where both cover.
-        group = np.concatenate([spans.group, spans.group, inside.group, inside.group])
-        edge = np.concatenate([spans.start, spans.end, inside.start, inside.end])
-        order = np.lexsort((edge, group))
-        group, edge = group[order], edge[order]
-        same = group[1:] == group[:-1]
-        both = same & (np.diff(spans.covered(group, edge)) > 0) & (np.diff(inside.covered(group, edge)) > 0)
-        return union(group[:-1][both], edge[:-1][both], edge[1:][both])
 
     def _first_launches(self) -> Segments:
         """Launching calls of at least 1 ms of a kernel that had not run before: its module is loaded."""
@@ -261,8 +247,8 @@ class _Late:
         return union(self.process[rows], begin, begin + took[rows])
 
     def _pauses(self, left: Ints) -> dict[str, Ints]:
-        """Divide the rest of each gap: pauses of the host (no API call and, except before copies of inputs, no op either)
-        count as compilation before a module is loaded, as loading before copies."""
+        """Divide the rest of each gap: pauses of the host (no API call and, except before copies to a device, no op either)
+        count as compilation before a module is loaded, else as the host's."""
         compiled, result, copies = np.zeros_like(left), np.zeros_like(left), self._copies_to_device
         least = np.where(copies, _PAUSE_NS // 2, _PAUSE_NS)
         long = np.flatnonzero(left > least)
@@ -273,17 +259,7 @@ class _Late:
             for row in long.tolist():
                 compiled[row], result[row] = self._paused(row, bool(copies[row]), int(least[row]))
         compiled = np.minimum(compiled, left)
-        result = np.minimum(result, left - compiled)
-        loads = (result > 0) & copies
-        if self.steps is not None and self.steps.kind == "engine":  # what its scheduler does between steps is no data loading
-            loads[:] = False
-        elif self.steps is not None and len(self.steps):  # those before a step's first launch
-            loads &= self._begins_a_step
-        else:  # those that come again and again
-            records = self.division.records
-            _, _, kind = distinct_rows(records["call"][self.after], records["inner"][self.after])
-            loads &= (np.bincount(kind[loads], minlength=int(kind.max(initial=0)) + 1) >= _OFTEN)[kind]
-        return {"compilation": compiled, "data_loading": np.where(loads, result, 0), "host": np.where(loads, 0, result)}
+        return {"compilation": compiled, "host": np.minimum(result, left - compiled)}
 
     def _paused(self, row: int, copies: bool, least_ns: int) -> tuple[int, int]:
         """The time of one gap in pauses of at least so long: (those that end as compilation begins, all others). Pauses most of
@@ -317,21 +293,6 @@ class _Late:
         """Which gaps are followed by a copy from the host."""
         kind, copied = (self.division.records[name][self.after] for name in ("kind", "copykind"))
         return np.asarray((kind == ActivityKind.MEMCPY) & (copied == _TO_DEVICE))
-
-    @cached_property
-    def _begins_a_step(self) -> Bools:
-        """Which gaps are followed by what a step launches up to its first kernel."""
-        if self.steps is None or not len(self.steps):
-            return np.zeros(len(self.rows), np.bool_)
-        records, row, begins = self.division.records, self.division.row, self.steps.begin_ns
-        first = np.full(len(begins), np.iinfo(np.int64).max)
-        launches = records["launch_ns"][row][records["kind"][row] == ActivityKind.KERNEL]
-        step = np.searchsorted(begins, launches, "right") - 1
-        np.minimum.at(first, step[step >= 0], launches[step >= 0])
-        first = np.minimum.accumulate(first[::-1])[::-1]
-        launch = records["launch_ns"][self.after]
-        step = np.searchsorted(begins, launch, "right") - 1
-        return np.asarray((step >= 0) & (launch <= first[np.maximum(step, 0)]))
 
 
 _NONE = (np.empty(0, np.int64), np.empty(0, np.int64))

@@ -22,6 +22,7 @@ from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.time.division import BUSY, Division, mean_parts
+from pyprof.report.time.places import HostPlaces, host_places
 from pyprof.report.time.steps import Steps, steps_of
 from pyprof.report.time.waits import Waits
 
@@ -202,7 +203,12 @@ class Overview:
     @cached_property
     def idle(self) -> Idle:
         """The causes of each gap of the division."""
-        return idle_causes(self.division, self.host, self.waits, self.steps)
+        return idle_causes(self.division, self.host, self.waits)
+
+    def host_places(self, cause: str | None = None) -> HostPlaces | None:
+        """Where the host was in the idle time of a cause, or in all; None if the capture does not show it."""
+        tree = None if self.host is None else self.host.whereabouts
+        return None if tree is None else host_places(self.division, self.idle, tree, cause)
 
     @cached_property
     def parts(self) -> dict[str, int]:

@@ -1,0 +1,237 @@
+"""The ranges, Python frames and API calls of a capture -> where its host was while a device had nothing to do, as a tree.
+
+Looked at are times of at least LEAST_NS between activities of a device (on a CPU: between ops), of many the longest, and the
+thread that launches the activity after them; where nothing of that thread is known, the main thread of its process. A place's
+time is its self time: in it, and in no place inside of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.intervals import summed
+from pyprof.columns.nesting import crossing, nest
+from pyprof.columns.types import Array, Bools, Ints
+from pyprof.model.host import NAME_END, PLACE_KINDS, Whereabouts
+from pyprof.model.markers import Kind
+from pyprof.model.trace import Trace
+from pyprof.parse.attribution.launches import take
+
+LEAST_NS = 500_000
+_MOST = 4096  # times
+_MOST_AROUND = 8  # ranges around the first and the last activity
+_LEAST_SHARE = 0.005  # of all these times: a place with less counts as the place around it
+_NUMBER = re.compile(r"(?<![A-Za-z0-9.])\d+(?![A-Za-z0-9.])")
+_RANGE, _FUNCTION, _OP, _CALL = range(len(PLACE_KINDS))
+_KINDS = {Kind.USER: _RANGE, Kind.LAYER: _RANGE, Kind.OP: _OP, Kind.DISPATCH: _OP, Kind.BACKWARD: _OP, Kind.OPTIMIZER: _OP}
+
+
+class _Times(NamedTuple):
+    """Times without work for a device, in order; thread: row of the thread to look at, -1 unknown."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    thread: Ints
+
+    def chosen(self, which: Bools | Ints) -> _Times:
+        return _Times(*(column[which] for column in self))
+
+
+class _Intervals(NamedTuple):
+    """What a host does, in no order; kind: place in PLACE_KINDS; name: place in a pool of names."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    thread: Ints
+    kind: Ints
+    name: Ints
+
+
+def whereabouts(trace: Trace, launch: Array) -> Whereabouts | None:
+    """The host's places in the long times between activities; None without any. launch: see `launch_of_activity`."""
+    process = np.append(trace.threads["process"].astype(np.int64), -1)
+    times = [one for unit in _units(trace, launch) for one in _between(trace, *unit) if len(one.begin_ns)]
+    length = np.sort(np.concatenate([one.end_ns - one.begin_ns for one in times]))[::-1] if times else np.empty(0, np.int64)
+    if not len(length):
+        return None
+    least = int(length[min(len(length), _MOST) - 1])
+    times = [one.chosen(one.end_ns - one.begin_ns >= least) for one in times]
+    names: dict[str, int] = {}
+    did = _intervals(trace, names, min(int(one.begin_ns[0]) for one in times if len(one.begin_ns)))
+    pids, tree, rows, at = trace.processes["pid"], _Tree(), list[Ints](), 0
+    found = Whereabouts(names=list(names))
+    for one in times:
+        spans = distinct_values(one.thread).tolist()
+        for thread in spans:
+            mine = one.chosen(one.thread == thread)
+            place = _places(did, mine, thread, tree)
+            if (main := _main(trace, thread)) not in (thread, -1):
+                # The thread that launched next may only have waited until the main thread had something for it.
+                other = _places(did, mine, main, tree)
+                covered = [summed(part[0], part[2], len(mine.begin_ns)) for part in (place, other)]
+                better = covered[1] > 2 * covered[0]
+                place = np.concatenate([place[:, ~better[place[0]]], other[:, better[other[0]]]], axis=1)
+            rows.append(place + np.array([[at], [0], [0], [0]]))
+            found.pid += [int(pids[process[thread]])] * len(mine.begin_ns)
+            found.begin_ns += mine.begin_ns.tolist()
+            found.end_ns += mine.end_ns.tolist()
+            at += len(mine.begin_ns)
+    time, node, ns, number = np.concatenate(rows, axis=1)
+    return _pruned(found, tree, time, node, ns, number)
+
+
+def _units(trace: Trace, launch: Array) -> list[tuple[Ints, Ints, Ints]]:
+    """Begin, end and thread that launched them of each device's activities; without any, of the innermost ops by process."""
+    activities, ranges = trace.activities, trace.ranges
+    if len(activities["start_ns"]):
+        start, end = activities["start_ns"].astype(np.int64), activities["end_ns"].astype(np.int64)
+        unit = distinct_rows(activities["process"], activities["device"]).inverse
+        thread = take(trace.launches["thread"], launch).astype(np.int64)
+    else:
+        is_op = np.array([*(marker.kind in (Kind.OP, Kind.DISPATCH) for marker in trace.markers), False], np.bool_)
+        rows = np.flatnonzero(is_op[ranges["label"]] & (ranges["open"] == 0) & (ranges["thread"] >= 0))
+        start, end, thread = (ranges[name][rows].astype(np.int64) for name in ("start_ns", "end_ns", "thread"))
+        order = np.lexsort((-end, start, thread))
+        start, end, thread = start[order], end[order], thread[order]
+        inner = np.append((thread[1:] == thread[:-1]) & (start[1:] < end[:-1]), False)  # another one begins in it
+        start, end, thread = (column[~inner[: len(column)]] for column in (start, end, thread))
+        unit = trace.threads["process"][thread].astype(np.int64)
+    return [(start[mine], end[mine], thread[mine]) for one in distinct_values(unit).tolist() for mine in [unit == one]]
+
+
+def _between(trace: Trace, start: Ints, end: Ints, thread: Ints) -> list[_Times]:
+    """The long times in which none of these runs; and each of those from the begin of a range around the first one, and to the
+    end of one around the last, where a window may begin and end."""
+    order = np.argsort(start, kind="stable")
+    start, thread = start[order], thread[order]
+    until = np.maximum.accumulate(np.maximum(end[order], start))
+    found, ranges = [_Times(until[:-1], start[1:], thread[1:])], trace.ranges
+    for at, edge in ((0, int(start[0])), (-1, int(until[-1]))):
+        around = (ranges["thread"] == thread[at]) & (ranges["open"] == 0)
+        around &= (ranges["start_ns"] <= edge) & (ranges["end_ns"] >= edge)
+        others = distinct_values(ranges["end_ns" if at else "start_ns"][around].astype(np.int64))[:_MOST_AROUND]
+        values = ((*sorted((edge, other)), int(thread[at])) for other in others.tolist())
+        found += [_Times(*(np.array([value]) for value in each)) for each in values]
+    return [one.chosen((one.end_ns - one.begin_ns >= LEAST_NS) & (one.thread >= 0)) for one in found]
+
+
+def _main(trace: Trace, thread: int) -> int:
+    """The main thread of a thread's process, -1 if it is not known."""
+    of_process = trace.threads["process"] == trace.threads["process"][thread]
+    found = np.flatnonzero(of_process & (trace.threads["main"] == 1))
+    return int(found[0]) if len(found) else -1
+
+
+def _intervals(trace: Trace, names: dict[str, int], since_ns: int) -> _Intervals:
+    """All ranges, frames and calls that end after a time; adds their names."""
+    ranges, frames, launches = trace.ranges, trace.frames, trace.launches
+    kinds = np.array([*(_KINDS.get(marker.kind, -1) for marker in trace.markers), -1], np.int64)
+    kind = np.where(ranges["open"] == 0, kinds[ranges["label"]], -1)
+    rows = np.flatnonzero((kind >= 0) & (ranges["end_ns"] > since_ns))
+
+    def of_label(code: int) -> str:
+        marker = trace.markers[code]
+        if marker.kind != Kind.USER:
+            return marker.name
+        return _NUMBER.sub("*", NAME_END.sub("", marker.name)) or marker.name
+
+    parts = [
+        _Intervals(
+            ranges["start_ns"][rows], ranges["end_ns"][rows], ranges["thread"][rows], kind[rows],
+            _named(ranges["label"][rows], of_label, names),
+        )
+    ]  # fmt: skip
+    for table, code in ((frames, _FUNCTION), (launches, _CALL)):
+        rows = np.flatnonzero(table["end_ns"] > since_ns)
+        begin, end, thread = (table[name][rows] for name in ("start_ns", "end_ns", "thread"))
+        name = _named(table["name"][rows], trace.strings.__getitem__, names)
+        parts.append(_Intervals(begin, end, thread, np.full(len(rows), code), name))
+    return _Intervals(*(np.concatenate(columns).astype(np.int64) for columns in zip(*parts, strict=True)))
+
+
+def _named(codes: Array, text: Callable[[int], str], names: dict[str, int]) -> Ints:
+    used, inverse = np.unique(codes, return_inverse=True)
+    return np.array([names.setdefault(text(code), len(names)) for code in used.tolist()], np.int64)[inverse.ravel()]
+
+
+class _Tree:
+    """Places, each in another one. parent: -1 for those in none."""
+
+    def __init__(self) -> None:
+        self.parent, self.kind, self.name = list[int](), list[int](), list[int]()
+        self._codes: dict[tuple[int, int, int], int] = {}
+
+    def codes(self, parent: Ints, kind: Ints, name: Ints) -> Ints:
+        """The number of each of these places, which are added if they are new."""
+        (parents, kinds, names), _, inverse = distinct_rows(parent, kind, name)
+        found = []
+        for key in zip(parents.tolist(), kinds.tolist(), names.tolist(), strict=True):
+            if (code := self._codes.setdefault(key, len(self.parent))) == len(self.parent):
+                for column, value in zip((self.parent, self.kind, self.name), key, strict=True):
+                    column.append(value)
+            found.append(code)
+        return np.array(found, np.int64)[inverse]
+
+
+def _places(did: _Intervals, times: _Times, thread: int, tree: _Tree) -> Ints:
+    """(time, place, its self time in ns, how often it was open in that time), as four rows."""
+    rows = np.flatnonzero(did.thread == thread)
+    first = np.searchsorted(times.end_ns, did.begin_ns[rows], "right")
+    last = np.searchsorted(times.begin_ns, did.end_ns[rows], "left")
+    rows, first, last = rows[last > first], first[last > first], last[last > first]
+    begin, end = did.begin_ns[rows], did.end_ns[rows]
+    order = np.lexsort((did.kind[rows], -end, begin))
+    aside = crossing(begin[order], end[order], np.zeros(len(order), np.int8))
+    order = order[~aside]
+    rows, first, last, begin, end = rows[order], first[order], last[order], begin[order], end[order]
+    forest, node = nest(begin, end), np.full(len(rows), -1, np.int64)
+    for level in forest.by_depth:
+        outer = np.where(forest.parent[level] >= 0, node[forest.parent[level]], -1)
+        node[level] = tree.codes(outer, did.kind[rows[level]], did.name[rows[level]])
+    count = last - first
+    which = np.repeat(np.arange(len(rows)), count)
+    time = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + first[which]
+    inside = np.minimum(end[which], times.end_ns[time]) - np.maximum(begin[which], times.begin_ns[time])
+    # A range lies in every time in which a range inside of it lies: both are found by (range, time), which ascends.
+    key, outer = which * (len(times.begin_ns) + 1) + time, forest.parent[which]
+    has = outer >= 0
+    at = np.searchsorted(key, outer[has] * (len(times.begin_ns) + 1) + time[has])
+    own = inside - np.bincount(at, inside[has], len(inside)).astype(np.int64)
+    return np.stack([time, node[which], own, np.ones(len(own), np.int64)])
+
+
+def _pruned(found: Whereabouts, tree: _Tree, time: Ints, node: Ints, ns: Ints, number: Ints) -> Whereabouts:
+    """The tree without places that hardly count, and the sums of what is left."""
+    whole = [0] * len(tree.parent)
+    for code, spent in enumerate(summed(node, ns, len(tree.parent)).tolist()):
+        whole[code] = spent
+    for code in range(len(whole) - 1, -1, -1):  # a place comes after the one around it
+        if tree.parent[code] >= 0:
+            whole[tree.parent[code]] += whole[code]
+    least = _LEAST_SHARE * sum(until - since for since, until in zip(found.begin_ns, found.end_ns, strict=True))
+    target: list[int] = []
+    for code, spent in enumerate(whole):
+        around = target[tree.parent[code]] if tree.parent[code] >= 0 else -1
+        if spent < least:
+            target.append(around)
+            continue
+        target.append(len(found.node_name))
+        found.node_parent.append(around)
+        found.node_kind.append(tree.kind[code])
+        found.node_name.append(tree.name[code])
+    to = np.array([*target, -1], np.int64)
+    kept = np.array([whole[code] >= least for code in range(len(whole))] + [False], np.bool_)
+    known = to[node] >= 0
+    pairs, _, inverse = distinct_rows(time[known], to[node][known])
+    found.time, found.node = pairs[0].tolist(), pairs[1].tolist()
+    found.ns = summed(inverse, ns[known], pairs.shape[1]).tolist()
+    found.number = summed(inverse, np.where(kept[node], number, 0)[known], pairs.shape[1]).tolist()
+    used = sorted(set(found.node_name))
+    at = {code: place for place, code in enumerate(used)}
+    found.names, found.node_name = [found.names[code] for code in used], [at[code] for code in found.node_name]
+    return found

@@ -1,0 +1,63 @@
+"""Devices that idle while the host works on something else -> what it is, and to do that beside the launches."""
+
+from __future__ import annotations
+
+import re
+
+from pyprof.parse.sources.kineto.python import USER, rank_of
+from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
+from pyprof.report.time.overview import Overview
+from pyprof.report.time.places import HostPlace
+
+_LEAST = 0.03  # of the wall time
+_DO = "move it off the critical path: into another thread or process, or ahead of time while the device computes"
+_RECORD = (
+    "name what the host does there: torch.profiler.record_function or NVTX ranges in the program, or frames of Python "
+    "(pyprof run, torch.profiler.profile(with_stack=True)); then move it beside the launches"
+)
+_NAMED, _MOST = 0.05, 3  # of the time, and places: those that are told where none has most of it
+_MPI = "exchange while the device computes: MPI_Isend and MPI_Irecv before the work, MPI_Wait after it"
+_FUNCTION = re.compile(r"(?s)(?P<file>.+?)\((?P<line>\d+)\): (?P<name>.*)")
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where the host did something else than launch."""
+    idle, division = idle_time(overview, "host"), overview.division
+    places = overview.host_places("host")
+    if places is None or not division.on_gpu or idle.saves_ns <= _LEAST * division.wall_ns:
+        return None
+    devices, evidence = max(division.count, 1), f"the device idles {ms(idle.time_ns)} while the host does something else"
+    if (place := places.deepest()) is not None:
+        evidence += f": {ms(place.whole_ns / devices)} in {described(place)}"
+        do = _MPI if place.name.startswith("MPI_") else _DO
+    else:
+        some = [one for one in places.by_name() if one.own_ns >= _NAMED * places.total_ns][:_MOST]
+        texts = [f"{ms(one.own_ns / devices)} in {counted_name(one)}" for one in some]
+        rest = places.total_ns - sum(one.own_ns for one in some)
+        evidence += f": {', '.join([*texts, f'{ms(rest / devices)} in code that no range or frame names'])}"
+        do = _RECORD
+    return Advice("host_code", idle.saves_ns, idle.time_ns, evidence, do)
+
+
+def described(place: HostPlace) -> str:
+    """A place in words; after a library's function the program's function that calls it."""
+    return f"{counted_name(place)}{_own_caller(place)}"
+
+
+def counted_name(place: HostPlace) -> str:
+    """`44 x IO`, `resize (image.py:301)`."""
+    found = _FUNCTION.fullmatch(place.name)
+    if place.kind != "function" or found is None:
+        return f"{place.number:,} x {place.name}"
+    times = f", {counted(place.number, 'call')}" if place.number > 1 else ""
+    return f"{found['name']} ({found['file']}:{found['line']}){times}"
+
+
+def _own_caller(place: HostPlace) -> str:
+    """The program's own function around a library's."""
+    if place.kind != "function" or rank_of(place.name)[0] == USER:
+        return ""
+    for name in reversed(place.inside_of):
+        if (found := _FUNCTION.fullmatch(name)) and rank_of(name)[0] == USER:
+            return f", called by {found['name']} ({found['file']}:{found['line']})"
+    return ""
