@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from pyprof.errors import InputError, NotACapture
 from pyprof.loading.formats import CAPTURES, COUNTERS, RECORDS, SNAPSHOTS, TIMERS, op_rules, read, read_any
 from pyprof.messages import stage
+from pyprof.model import ledger
 
 if TYPE_CHECKING:
     from pyprof.model.allocations import AllocationTrace
@@ -203,6 +204,8 @@ def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = No
     records = _made(found, name, with_host) if known is None else known
     if kept is not None:
         kept.keep(records)
+    if records.host is not None and not records.host.compiled and (kept_beside := ledger.beside(name)) is not None:
+        records.host.compiled = ledger.compilations(kept_beside)
     return _with_lines(records, Path(name)) if records.source == "kineto" else records
 
 

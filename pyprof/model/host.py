@@ -10,6 +10,8 @@ import re
 
 import msgspec
 
+from pyprof.model.ledger import CompileEvent
+
 VERSION = 1
 WORK = ("loading", "compilation", "allocation", "long_calls", "call_pauses", "op_pauses")
 """Kinds of host time. loading: data is loaded or waited for; compilation: code is compiled, a module loaded, a graph recorded;
@@ -46,6 +48,28 @@ class Wait(msgspec.Struct):
     text: int
     launching: bool
     active: list[int]
+
+
+class Allocations(msgspec.Struct):
+    """Calls of one process that allocate or free memory of a device, in order of begin. code: place of each one's name in
+    `names`."""
+
+    pid: int
+    begin_ns: list[int]
+    end_ns: list[int]
+    code: list[int]
+    names: list[str]
+
+
+class Compilation(msgspec.Struct):
+    """One time that torch.compile compiled a frame. frame: its number as torch counts, "" unknown; attempt: how often it had
+    been compiled before, -1 unknown."""
+
+    pid: int
+    begin_ns: int
+    end_ns: int
+    frame: str = ""
+    attempt: int = -1
 
 
 class MarkedSteps(msgspec.Struct):
@@ -98,7 +122,8 @@ class Host(msgspec.Struct):
     thread; graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they
     began (of many, evenly chosen ones, the first and last among them); loader: `single` for a DataLoader without workers,
     `several` with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's;
-    shapes: whether ops were recorded with the shapes of their arguments."""
+    shapes: whether ops were recorded with the shapes of their arguments; compilations: in order of begin; compiled: why, as the
+    ledger of the run keeps it."""
 
     work: dict[str, list[Spans]] = {}
     recorder: list[Spans] = []
@@ -113,4 +138,10 @@ class Host(msgspec.Struct):
     shapes: bool = False
     doing: list[Doing] = []
     begins: list[tuple[int, int, int]] = []
+<<<<<<< HEAD
+    allocations: list[Allocations] = []
+    compilations: list[Compilation] = []
+    compiled: list[CompileEvent] = []
+=======
     whereabouts: Whereabouts | None = None
+>>>>>>> ba2c40909ff2f713835893fb7a02cdd5182c232f

@@ -18,7 +18,7 @@ from pyprof.columns.distinct import distinct_values
 from pyprof.columns.intervals import Segments, quantiles, union
 from pyprof.columns.nesting import crossing, nest
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.model.host import Host, Spans, Wait
+from pyprof.model.host import Allocations, Compilation, Host, Spans, Wait
 from pyprof.model.markers import Kind
 from pyprof.model.trace import ActivityKind, Trace
 from pyprof.model.trace import Table as TraceTable
@@ -41,6 +41,8 @@ _IN_WORKERS = re.compile(r"[/\\]dataloader\.py\(\d+\): (?:_try_get_data|_get_dat
 _COMPILING = re.compile(
     r"\(dynamo_timed\)|compile_inner|compile_fx|inductor_compile|async_compile|CachingAutotuner\.(?:benchmark|precompile)",
 )
+_COMPILING_FRAME = re.compile(r"compile_inner \(dynamo_timed\)|^entire_frame_compile(?: \(dynamo_timed\))?$")
+_COMPILE_ID = re.compile(r"compile_id=(\S+)/(\d+)")  # frame and attempt; a restarted one has `_1` behind
 _COMPILES = re.compile(r"(?:cu|hip)(?:Module|Library)Load|(?:cu|hip)Link|(?:nv|hip)rtc|(?:cuda|hip)GraphInstantiate")
 _ALLOCATES = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|ExtMalloc)(?!.*Async)"
@@ -124,7 +126,12 @@ class _HostOfCapture:
             graph_launch_ns=np.sort(graphs).tolist(), frame_ns=frames[chosen].tolist(),
             loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
+<<<<<<< HEAD
+            allocations=self.allocations(), compilations=self.compilations(),
+            doing=doing, begins=begins_of_steps(trace) if doing else [],
+=======
             doing=doing, begins=begins_of_steps(trace) if doing else [], whereabouts=whereabouts(trace, self.launch),
+>>>>>>> ba2c40909ff2f713835893fb7a02cdd5182c232f
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip
 
@@ -177,6 +184,43 @@ class _HostOfCapture:
         rows = rows[self.leading[ranges["thread"][rows]]]
         process = self.process[ranges["thread"][rows]]
         return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
+
+    def allocations(self) -> list[Allocations]:
+        """Calls that allocate or free memory of a device."""
+        rows = np.flatnonzero(self.named(_ALLOCATES.match) & self.launching[self.calls.thread])
+        rows = rows[np.argsort(self.calls.start_ns[rows], kind="stable")]
+        process, found = self.process[self.calls.thread[rows]], []
+        for one in distinct_values(process).tolist():
+            mine = rows[process == one]
+            used, code = np.unique(self.calls.name[mine], return_inverse=True)
+            names = [re.sub(r"_v\d+$", "", self.trace.strings[name]) for name in used.tolist()]
+            begin, end = (times[mine].tolist() for times in (self.calls.start_ns, self.calls.end_ns))
+            found.append(Allocations(int(self.trace.processes["pid"][one]), begin, end, code.tolist(), names))
+        return found
+
+    def compilations(self) -> list[Compilation]:
+        """Each compilation of a frame. Its number is in the first range inside it that names one."""
+        ranges, names = self.trace.ranges, [marker.name for marker in self.trace.markers]
+        whole, numbered = (
+            np.array([*(test.search(name) is not None for name in names), False], np.bool_)
+            for test in (_COMPILING_FRAME, _COMPILE_ID)
+        )
+        if not whole.any():
+            return []
+        rows = np.flatnonzero(whole[ranges["label"]] & (ranges["open"] == 0))
+        thread, begin, end = (ranges[name][rows].astype(np.int64) for name in ("thread", "start_ns", "end_ns"))
+        outer = union(thread, begin, end)
+        told = np.flatnonzero(numbered[ranges["label"]])
+        when, of_thread = ranges["start_ns"][told], ranges["thread"][told]
+        found = []
+        for one, since, until in zip(outer.group.tolist(), outer.start.tolist(), outer.end.tolist(), strict=True):
+            inside = told[(of_thread == one) & (when >= since) & (when < until)]
+            first = inside[np.argmin(ranges["start_ns"][inside])] if len(inside) else -1
+            number = _COMPILE_ID.search(names[ranges["label"][first]]) if first >= 0 else None
+            pid = int(self.trace.processes["pid"][self.process[one]])
+            frame, attempt = ("", -1) if number is None else (number[1], int(number[2]))
+            found.append(Compilation(pid, since, until, frame, attempt))
+        return sorted(found, key=lambda one: (one.begin_ns, one.pid))
 
     def pauses(self, acts: Bools) -> tuple[list[Spans], list[Spans]]:
         """Times of at least 1 ms between moments at which one of these calls began or ended, before the first and after the

@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 
 from pyprof.report.advice import (
+    allocation,
     backward_markers,
     channels_last,
     data_loading,
@@ -19,15 +20,18 @@ from pyprof.report.advice import (
     graph_nodes,
     host_code,
     host_copy,
+    indexing_backward,
     launch_bound,
     lost_records,
     name_kernels,
     profiler_overhead,
+    recompilation,
     recomputation,
     record_cuda,
     record_shapes,
     record_stacks,
     reduced_precision,
+    slow_kernel,
     small_work,
     straggler,
     synchronization,
@@ -41,13 +45,16 @@ from pyprof.report.time.overview import Overview
 KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
     host_code.find,
+    recompilation.find,
     synchronization.find,
+    allocation.find,
     fused_optimizer.find,  # before launch_bound: what waits for its launches goes with them
     launch_bound.find,
     straggler.find,
     exposed_communication.find,
     host_copy.find,
     unified_memory.find,
+    indexing_backward.find,
     fused_attention.find,
     channels_last.find,
     gemm_alignment.find,
@@ -55,6 +62,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     recomputation.find,
     fuse_pointwise.find,
     small_work.find,
+    slow_kernel.find,  # after all that change what it is about
     graph_nodes.find,
     record_shapes.find,
     name_kernels.find,
@@ -83,5 +91,7 @@ def advise(overview: Overview) -> list[Advice]:
     if (unseen := record_cuda.find(overview, budget)) is not None:  # nor of one that does not show the device's work
         return [unseen]
     found = [one for find in KINDS if (one := find(overview, budget)) is not None]
-    alone = [one for one in found if one.kind == _ALONE]
+    again = any(one.kind == "recompilation" for one in found)  # what goes on is not the first iteration's
+    alone = [] if again else [one for one in found if one.kind == _ALONE]
+    found = [one for one in found if not (again and one.kind == _ALONE)]
     return alone or sorted(found, key=lambda one: (one.saves_ns is None, -(one.saves_ns or 0), one.kind))

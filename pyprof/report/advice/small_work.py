@@ -27,7 +27,7 @@ _DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """Advice on batching small kernels, None if it saves too little."""
     classes = overview.frame.classes
-    alike, filled = classes.records, _filled(overview)
+    alike, filled = classes.records, filled_of(overview)
     by_itself = (alike["kind"] == ActivityKind.KERNEL) & (alike["call"] >= 0)
     other = np.isin(alike["phase"], (PHASES.index("optimizer"), PHASES.index("communication")))
     with np.errstate(invalid="ignore"):
@@ -61,7 +61,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     return Advice("small_work", saves, time, evidence, _DO, where)
 
 
-def _filled(overview: Overview) -> Floats:
+def filled_of(overview: Overview) -> Floats:
     """Blocks of the kernels of each class over the multiprocessors of its device, NaN unknown."""
     records, gpus = overview.frame.classes.records, overview.frame.gpus
     blocks = np.prod([records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)

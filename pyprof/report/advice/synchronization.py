@@ -1,7 +1,7 @@
 """Devices that ran dry because the host waited for them -> which call waited, and how to do without.
 
-Waiting alone costs nothing: only the idle time that follows counts. Freeing memory of a device waits for it as well, and is
-not launching: where that happens again and again, the caching allocator is off or its cache is emptied.
+Waiting alone costs nothing: only the idle time that follows counts. Freeing memory of a device waits for it as well: where that
+happens again and again, the caching allocator is off or its cache is emptied.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ _FREE = (
     "keep memory in PyTorch's cache: no PYTORCH_NO_CUDA_MEMORY_CACHING, no torch.cuda.empty_cache() in the loop; where it runs "
     "full PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or a smaller batch"
 )
-_OFTEN = 8  # gaps in which memory was allocated that make it a habit
 _SCHEDULE = "let the scheduler run a step ahead of the device: vllm serve --async-scheduling, SGLang's overlap schedule"
 
 
@@ -50,22 +49,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     idle, wall = idle_time(overview, "synchronization"), overview.division.wall_ns
     serves = overview.steps is not None and overview.steps.kind == "engine"
     least = (_LEAST_SERVING if serves else _LEAST) * wall
-    drained, memory = _drained(overview, idle, serves) if idle.saves_ns > least else None, _memory(overview, least)
-    if drained is None or memory is None:
-        return drained or memory
-    first, other = (drained, memory) if (drained.saves_ns or 0) > (memory.saves_ns or 0) else (memory, drained)
-    saves, time = ((one or 0) + (two or 0) for one, two in ((first.saves_ns, other.saves_ns), (first.time_ns, other.time_ns)))
-    return Advice("synchronization", saves, time, f"{first.evidence}; {other.evidence}", first.do, drained.places)
-
-
-def _memory(overview: Overview, least_ns: float) -> Advice | None:
-    """Where devices idle again and again because their memory is allocated or freed."""
-    idle = idle_time(overview, "allocation")
-    if len(idle.rows) < _OFTEN or idle.own_ns[0] * 2 > idle.own_ns.sum() or idle.saves_ns <= least_ns:
-        return None
-    gaps = counted(len(idle.rows), "gap")
-    evidence = f"{ms(idle.time_ns)} idle while the host allocated or freed memory of the device, in {gaps}"
-    return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, _FREE)
+    return _drained(overview, idle, serves) if idle.saves_ns > least else None
 
 
 def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:

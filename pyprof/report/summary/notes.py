@@ -8,10 +8,12 @@ from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.sums import is_enough
 from pyprof.report.advice.base import LEAST_SHARE, Advice
+from pyprof.report.advice.host_code import described
 from pyprof.report.summary.above_peak import above_peak
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import ALONE, Known
 from pyprof.report.summary.styled import percent
+from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -78,7 +80,31 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     part = "" if whole else f" of which it is known ({percent(time, kernels.total_ns)} of their time)"
     reached = f", its {rows}{part} at {percent(time - lost, time)} of the roofline" if time else ""
     least = f"{100 * LEAST_SHARE:.1f} % of the time"
-    return f"{NOTHING}: the {what} is busy {busy}{reached}; none of the checks found more than {least}"
+    most = _most_lost(overview, kernels)
+    return f"{NOTHING}: the {what} is busy {busy}{reached}; none of the checks found more than {least}{most}"
+
+
+def _most_lost(overview: Overview, kernels: Kernels) -> str:
+    """The largest loss: an op above the roofline, a cause of idle time, or where no roofline is known the op of most time."""
+    devices = max(overview.division.count, 1)
+    cause = max(CAUSES, key=lambda name: overview.parts[name])
+    idle, worst = overview.parts[cause], next(iter(kernels.most_lost()), None)
+    first = next(iter(kernels.by("op")), None) if worst is None else None
+    if worst is not None and worst.lost_ns // devices >= idle:
+        lost = f"{human(worst.lost_ns // devices, 'ns')} above the roofline ({percent(worst.peak)} of it, {worst.bound})"
+        return f". Most is lost in {_place(worst.op, worst.shape, worst.layer)}: {lost}"
+    if first is not None and first.time_ns // devices >= idle:
+        time = f"{human(first.time_ns // devices, 'ns')}, {percent(first.share)}"
+        return f". Most time is in {first.name or 'kernels without an op'} ({time}), whose roofline is not known"
+    return (
+        f". Most is lost idle, {human(idle, 'ns')} for cause {cause}" if idle > LEAST_SHARE * overview.division.wall_ns else ""
+    )
+
+
+def _place(op: str | None, shape: str | None, layer: str | None) -> str:
+    """`linear (M=8,N=64,K=64) in blocks.0`."""
+    where = f" in {'.'.join(layer.split('.')[-2:])}" if layer else ""
+    return f"{op or 'kernels without an op'}{f' ({shape[:60]})' if shape else ''}{where}"
 
 
 def _window(overview: Overview) -> Iterator[str]:

@@ -36,7 +36,6 @@ def near(ms: float, most: float | None = None) -> tuple[float, float]:
     return ms * 0.7, (most or ms) * 1.3
 
 
-SAVES_NOTHING = "nothing is to be saved"
 PRODUCTS = ("fused_attention", "channels_last", "gemm_alignment", "reduced_precision", "recomputation")
 TWO_H100 = "nsys/h100_2gpu_train.nsys2026.2.sqlite"
 DLRM, CHECKPOINT = "kineto/a100_train_stacks.json.gz", "kineto/mi300_resnet_checkpoint.json.gz"
@@ -106,21 +105,21 @@ TRUTH = {
     ),
     # The trace of its graph's capture lies beside it.
     "kineto/serving/vllm_decode_full.run.json.gz": Expected(
-        {},
+        {"slow_kernel": (3, 5.2)},  # two products of experts in each layer at 26 % of what memory allows
         "launch_bound small_work graph_nodes warmup profiler_overhead fuse_pointwise host_copy",
-        SAVES_NOTHING,
+        "slow_kernel",
         {"launch": (0, 1)},
         {},
     ),
     "kineto/serving/sglang_prefilldecode.json.gz": Expected(
-        {},
+        {"slow_kernel": (60, 100)},  # the fastest product reaches 48 %, the others 34 to 42 %
         "launch_bound synchronization fp8 warmup profiler_overhead lost_records graph_nodes record_shapes record_stacks "
         "fuse_pointwise small_work host_copy",
-        SAVES_NOTHING,
+        "slow_kernel",
         {"launch": (0, 2)},
         {},
     ),
-    "kineto/mi300_triton_compiled.json.gz": Expected({}, "fuse_pointwise"),
+    "kineto/mi300_triton_compiled.json.gz": Expected({"slow_kernel": (2.5, 4)}, "fuse_pointwise", "slow_kernel"),
 }
 
 
@@ -155,9 +154,7 @@ def test_what_an_expert_would_say(captures: Path, name: str) -> None:
     assert not set(expected.never.split()) & set(found)
     check(found, expected.saves)
     saving = [one for one in found.values() if one.saves_ns is not None]
-    if expected.first == SAVES_NOTHING:
-        assert not saving
-    elif expected.first:
+    if expected.first:
         assert saving[0].kind == expected.first
     assert sum(one.saves_ns or 0 for one in saving) <= wall_ns
     assert all(one.evidence and one.do for one in found.values())

@@ -1,0 +1,90 @@
+"""Slices of one tensor, one at a time in a loop, whose backward passes each fill a gradient of the whole tensor and add it up.
+
+The backward of x[i] writes zeros for all of x, copies the slice's gradient in and adds that to the sum of the others: for n
+slices n times the tensor, where one op for all of them (unbind, split, a batched product) writes each element once. The fills
+and additions but those of one slice go.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.opcall import OpCall
+from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget, is_worth, ms, named, places
+from pyprof.report.time.overview import Overview
+
+_OPS = ("select", "slice", "narrow", "index", "__getitem__", "unfold", "diagonal", "as_strided")
+_FILLS = ("fill_", "zero_", "zeros", "zeros_like", "new_zeros")
+_SEVERAL = 4  # slices of one tensor in a step: fewer are no loop
+_LEAST = 0.02  # of the wall time
+_DO = {
+    "index": "sort the rows once instead of x[rows] in a loop: x[order].split(sizes), with torch.bmm or a grouped product",
+    "": "one op in place of x[i] in a loop: `for part in x.unbind(0)` (slices: x.split(size)), or all of them in one torch.bmm",
+}
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """Slices whose gradients are filled again and again."""
+    records, classes = overview.records, overview.frame.classes
+    calls = records.calls
+    slices = np.array([one.op in _OPS for one in calls] + [False], np.bool_)
+    backward = classes.records["phase"] == PHASES.index("backward")
+    rows = classes.rows(backward & slices[classes.records["call"]])
+    rows = rows[overview.inside[rows] & (records["instance"][rows] >= 0)]
+    if not len(rows):
+        return None
+    # Executions of each op on tensors of one shape in a layer, by the sizes of the whole tensor.
+    sizes = [one.tensors[0].shape if one.tensors else () for one in calls]
+    known: dict[tuple[int, ...], int] = {}
+    size = np.array([known.setdefault(one, len(known)) for one in [*sizes, ()]], np.int64)
+    ahead, own = records["fwd_instance"][rows], records["instance"][rows]
+    each = distinct_rows(size[records["call"][rows]], np.where(ahead >= 0, ahead, own), ahead >= 0)
+    often = np.bincount(each.columns[0], minlength=len(known))
+    often[known[()]] = 0
+    many = often >= _SEVERAL * (1 if overview.steps is None else len(overview.steps))
+    rows = rows[many[size[records["call"][rows]]]]
+    if not len(rows):
+        return None
+    added = _added(overview, size, many)
+    filled = rows[_fills(overview, rows)]
+    gone, steps = np.concatenate([filled, added]), 1 if overview.steps is None else len(overview.steps)
+    whole = np.concatenate([rows, added])
+    kept = steps / often[size[np.where(records["call"][gone] >= 0, records["call"][gone], records["inner"][gone])]]
+    held = overview.division.held_ns
+    saves = budget.wall_ns(budget.take(gone, held[gone] * (1 - kept), awaited=not overview.division.on_gpu))
+    if not is_worth(overview, saves, _LEAST):
+        return None
+    where, time = places(overview, whole, held[whole]), budget.wall_ns(held[whole])
+    (most,) = places(overview, rows, held[rows], 1)
+    part = 100 * time / max(overview.busy_ns, 1)
+    evidence = (
+        f"backward of {int(often[many].sum()):,} slices fills the whole tensor for each: {ms(time)}, {part:.0f} % of the busy "
+        f"time; {ms(budget.wall_ns(held[filled]))} writes zeros, {ms(budget.wall_ns(held[added]))} adds them up: {named(where)}"
+    )
+    return Advice("indexing_backward", saves, time, evidence, _DO["index" if most.op == "index" else ""], where)
+
+
+def _fills(overview: Overview, rows: Ints) -> Bools:
+    """Which of some records only write zeros."""
+    records, name = overview.records, overview.frame.of_name(str)
+    zeros = np.array(["FillFunctor" in text for text in name.pool] + [False], np.bool_)[name.codes[rows]]
+    by_op = np.array([one.op in _FILLS for one in records.calls] + [False], np.bool_)[records["inner"][rows]]
+    return np.asarray(zeros | by_op | (records["kind"][rows] == ActivityKind.MEMSET))
+
+
+def _added(overview: Overview, size: Ints, many: Bools) -> Ints:
+    """Records in backward that add two gradients of such a tensor: ops of their own, of no forward op."""
+    records, classes = overview.records, overview.frame.classes
+
+    def adds(one: OpCall) -> bool:
+        return one.op in ("add", "add_") and len(one.tensors) > 1 and one.tensors[0].shape == one.tensors[1].shape
+
+    sums = np.array([*map(adds, records.calls), False], np.bool_)
+    alike = classes.records
+    chosen = (alike["phase"] == PHASES.index("backward")) & sums[alike["call"]] & many[size[alike["call"]]]
+    rows = classes.rows(chosen & ~among(alike["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
+    return rows[overview.inside[rows] & (records["fwd_instance"][rows] < 0)]
