@@ -339,23 +339,28 @@ def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
     for form in formats:
         if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever its name is
             return form
+    raise _unknown(given, formats)
+
+
+def _unknown(given: Input, formats: tuple[InputFormat, ...]) -> InputError:
+    """The error that says what an input in none of these formats is."""
     name = str(given.path)
     if any(form.sniff(given) for form in COUNTERS if form not in formats):
-        raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
+        return NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
     if _BLOCK_TIMES.search(given.text(_FIRST_BYTES)):
-        raise NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", TIMERS.format(name))
+        return NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", TIMERS.format(name))
     if given.folder:
-        raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
+        return InputError(f"{name}: is a directory, not a capture", "name one file in it")
     if given.head.startswith(SQLITE):
         if any(table.startswith("rocpd_") for table in given.tables):
-            raise NotACapture(f"{given.name}: a database of rocprofv3: {_ROCPROF[0]}", _ROCPROF[1])
-        raise NotACapture(
+            return NotACapture(f"{given.name}: a database of rocprofv3: {_ROCPROF[0]}", _ROCPROF[1])
+        return NotACapture(
             f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
             "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
         )
     if given.text(len(SQLITE)).startswith((SQLITE, b"PAR1")):
-        raise NotACapture(f"{given.name}: compressed; of captures only traces in JSON are read so", f"gunzip -k {name}")
-    raise NotACapture(
+        return NotACapture(f"{given.name}: compressed; of captures only traces in JSON are read so", f"gunzip -k {name}")
+    return NotACapture(
         f"{given.name}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
         "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",
     )
