@@ -110,8 +110,8 @@ def _gpu(trace: Trace) -> str:
 
 
 def _used(trace: Trace) -> bool:
-    """Whether a capture without calls of CUDA is of a program that used its machine's GPU: torch.profiler's shows it by ops that
-    only a GPU has, nsys, which is run for the GPU's sake, need not show it."""
+    """Whether a capture without calls of CUDA is of a program that used the GPU: torch.profiler's shows it by ops that only a
+    GPU has, nsys, which is run for the GPU's sake, need not show it."""
     return trace.source == "nsys" or any(marker.call and _ON_GPU.search(marker.name) for marker in trace.markers)
 
 
