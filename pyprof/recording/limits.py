@@ -277,7 +277,7 @@ class Automatic:
         return self._part is not None
 
     def state(self) -> str:
-        """What is kept of the current step, as the ledger says it."""
+        """How the current step is kept, as the ledger says it."""
         part = self._part
         return "" if part is None or not part.recording() else "recorded" if part.warm else "traced"
 
