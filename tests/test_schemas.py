@@ -28,6 +28,7 @@ from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.division import BUSY
 from tests.rank_traces import Steps
 from tests.report.diff.test_diff import Program, steady
+from tests.report.memory.snapshots import out_of_memory
 from tests.report.test_unseen import ranges_alone
 from tests.timers.test_block_timers import filled
 from tests.tiny import Nsys
@@ -183,6 +184,9 @@ def test_reports_of_hand_written_captures(tmp_path: Path, capsys: pytest.Capture
     obeys("summary", written(capsys, "summary", ranks))
     obeys("diff", found := written(capsys, "diff", ranks, ranks))
     assert found["files"] == [ranks, ranks] and len(found["ranks"]) == 3
+    snapshot = str(out_of_memory(tmp_path / "snapshot.pickle"))
+    obeys("memory", found := written(capsys, "memory", snapshot))
+    assert found["devices"][0]["oom"] and len(written(capsys, "memory", snapshot, snapshot)["files"]) == 2
     filled().save(tmp_path / "timers.npz")
     for table in ("blocks", "lanes"):
         obeys("timers", written(capsys, "timers", str(tmp_path / "timers.npz"), "--table", table))

@@ -226,9 +226,10 @@ class _Export:
         """Memory that cudaMalloc and its like took or gave back, on the thread that called them."""
         columns = self.db.integers(_USAGE, _EVENT)
         columns["process"] = map_distinct(columns.pop("process"), self._process)
-        launches, thread_process = self.trace.launches, map_distinct(np.fromiter(self.thread_of, np.int64), self._process)
-        call = columns["process"].astype(np.int64) * (1 << 40) + columns["corr"]
-        made = thread_process[launches["thread"]].astype(np.int64) * (1 << 40) + launches["corr"]
+        launches = self.trace.launches
+        thread_process = map_distinct(np.fromiter(self.thread_of, np.int64), self._process).astype(np.int64)
+        call = (columns["process"].astype(np.int64) << 40) + columns["corr"]
+        made = (thread_process[launches["thread"]] << 40) + launches["corr"]
         order = np.argsort(made, kind="stable")
         at = np.minimum(np.searchsorted(made[order], call), max(len(order) - 1, 0))
         known = (made[order][at] == call) & (columns["corr"] >= 0) if len(order) else np.zeros(len(call), np.bool_)

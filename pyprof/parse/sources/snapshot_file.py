@@ -17,6 +17,7 @@ from typing import IO, Any, NoReturn
 from pyprof.errors import InputError, NotACapture
 
 _MOST_TEXT = 1 << 20  # bytes of one text: a mangled C++ name has some thousands
+_MOST_TEXTS = 64 << 20  # bytes of all texts of more than 255
 _MOST_TOKEN = 300  # bytes of an opcode and its argument, but for long texts
 _LEAST_FILLED, _FEW = 8, 1000  # bytes of the file for each list or dict, which takes 64 bytes of memory; so many may be empty
 _HINT = "write it again: torch.cuda.memory._dump_snapshot(FILE)"
@@ -83,14 +84,15 @@ def _tokens() -> re.Pattern[bytes]:
 
 def _check(data: bytes, name: str, *, whole: bool = True) -> None:
     """Raise InputError unless every opcode is on the list. whole: the data is complete, so it ends with STOP."""
-    at, size, match = 0, len(data), _tokens().match
+    at, size, match, texts = 0, len(data), _tokens().match, 0
     while at < size:
         if (found := match(data, at)) is not None:
             at = found.end()
             continue
         code, argument = data[at], int.from_bytes(data[at + 1 : at + 5], "little")
-        if code == _LONG_TEXT and argument <= _MOST_TEXT:
+        if code == _LONG_TEXT and argument <= _MOST_TEXT and texts <= _MOST_TEXTS:
             at += 5 + argument
+            texts += argument
         elif code == _LONG_PUT and 2 * argument <= max(size, 1 << 22):  # the table of what was put grows with the number
             at += 5
         elif code in _FORBIDDEN or code in (_LONG_TEXT, _LONG_PUT):

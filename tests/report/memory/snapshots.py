@@ -58,3 +58,15 @@ def write(path: Path, segments: list[Dict], *traces: list[Dict], protocol: int =
     """A snapshot's file."""
     path.write_bytes(pickle.dumps({"segments": segments, "device_traces": [*traces], **more}, protocol))
     return path
+
+
+def out_of_memory(path: Path) -> Path:
+    """Two steps, then 8 MiB that do not fit: 10 are free in pieces of 6 and 4."""
+    steps = [{"stage": what, "name": "Optimizer.step#SGD.step", "device": 0, "time_us": time}
+             for what, time in (("START", 3), ("END", 5), ("START", 13), ("END", 15))]  # fmt: skip
+    events = [
+        event("alloc", 6, 2, 1, FORWARD), *freed(6, 2, 2, BACKWARD), event("alloc", 6, 2, 11, STEP), event("alloc", 12, 1, 12, BACKWARD),
+        {**event("oom", 0, 8, 16, FORWARD), "device_free": 0},
+    ]  # fmt: skip
+    held = segment(block(0, 6, "inactive"), block(6, 2), block(8, 4, "inactive"), block(12, 1))
+    return write(path, [held], events, external_annotations=steps)
