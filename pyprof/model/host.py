@@ -138,10 +138,7 @@ class Host(msgspec.Struct):
     shapes: bool = False
     doing: list[Doing] = []
     begins: list[tuple[int, int, int]] = []
-<<<<<<< HEAD
     allocations: list[Allocations] = []
     compilations: list[Compilation] = []
     compiled: list[CompileEvent] = []
-=======
     whereabouts: Whereabouts | None = None
->>>>>>> ba2c40909ff2f713835893fb7a02cdd5182c232f

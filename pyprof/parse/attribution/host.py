@@ -126,12 +126,8 @@ class _HostOfCapture:
             graph_launch_ns=np.sort(graphs).tolist(), frame_ns=frames[chosen].tolist(),
             loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
-<<<<<<< HEAD
             allocations=self.allocations(), compilations=self.compilations(),
-            doing=doing, begins=begins_of_steps(trace) if doing else [],
-=======
             doing=doing, begins=begins_of_steps(trace) if doing else [], whereabouts=whereabouts(trace, self.launch),
->>>>>>> ba2c40909ff2f713835893fb7a02cdd5182c232f
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip
 
