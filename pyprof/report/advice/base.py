@@ -73,6 +73,8 @@ class Budget:
     def __init__(self, division: Division) -> None:
         self._division = division
         self._left, self._slack = division.held_ns.copy(), division.slack_ns.copy()
+        if not division.on_gpu:  # ops of a CPU are no launches
+            self._slack[:] = np.iinfo(np.int64).max
         self.free_gaps = np.ones(len(division.gaps), np.bool_)
 
     def left_ns(self, rows: Ints) -> Ints:

@@ -68,8 +68,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     time, found = budget.wall_ns(held[whole]), places(overview, whole, held[whole])
     between, multiply = (human(budget.wall_ns(held[some]), "ns") for some in (rows, theirs))
     evidence = (
-        f"attention is not fused: {len(rows)} kernels on its scores take {between}, its {len(theirs)} products {multiply}"
-    )
+        f"attention is not fused: {len(rows)} {'kernels' if overview.division.on_gpu else 'ops'} on its scores take {between}"
+    ) + (f", its {len(theirs)} products {multiply}" if len(theirs) else "")
     do = _FELL_BACK if found[0].op is not None and "scaled_dot_product" in found[0].op else _CALL
     return Advice("fused_attention", saves, time, f"{evidence}: {named(found)}", do, found)
 
@@ -82,10 +82,12 @@ def _by_shapes(overview: Overview, products: Products) -> _Found:
     classes, (calls, problems) = overview.frame.classes, _on_scores(overview)
     if not problems:
         return _NOTHING
-    theirs = products.of(_batched(overview))
+    theirs = products.of(_batched(overview))  # none on a CPU, where no peak bounds what they take
     theirs = theirs.take(among(overview.frame.costs.of("problem", theirs.rows), problems))
-    alike = classes.records
-    rows = classes.rows(among(alike["call"], calls) & (alike["kind"] == ActivityKind.KERNEL) & ~products.there)
+    alike, on_gpu = classes.records, overview.division.on_gpu
+    multiplies = products.there if on_gpu else _batched(overview)
+    ran = ActivityKind.KERNEL if on_gpu else ActivityKind.CPU
+    rows = classes.rows(among(alike["call"], calls) & (alike["kind"] == ran) & ~multiplies)
     excess = np.nan_to_num(theirs.held_ns - theirs.least_ns(products.own_peak, 0.0))
     return _Found(rows[overview.inside[rows]], theirs.rows, np.maximum(excess, 0).astype(np.int64))
 

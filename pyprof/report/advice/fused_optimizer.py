@@ -46,7 +46,10 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     records, frame = overview.records, overview.frame
     named_fused, alike = frame.of_classes.of_name(str), frame.classes.records
     fused = np.array([re.search(_FUSED, name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
-    kernel = (alike["kind"] == ActivityKind.KERNEL) & (alike["phase"] == PHASES.index("optimizer"))
+    on_gpu = overview.division.on_gpu
+    kernel = (alike["kind"] == (ActivityKind.KERNEL if on_gpu else ActivityKind.CPU)) & (
+        alike["phase"] == PHASES.index("optimizer")
+    )
     stepping = frame.classes.rows(kernel & ~fused)
     stepping = stepping[overview.inside[stepping]]
     names = [] if overview.host is None else overview.host.optimizers
@@ -80,7 +83,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     ops = f": {named(where)}" if where[0].op else ""
     waiting = f" and the device waits {human(waits, 'ns')} for their launches" if waits else ""
     passing = f"one pass over the parameters {human(held + waits - saves, 'ns')}"
-    evidence = f"{len(rows):,} kernels of {name} take {human(held, 'ns')}{waiting}, {passing}{ops}"
+    evidence = f"{len(rows):,} {'kernels' if on_gpu else 'ops'} of {name} take {human(held, 'ns')}{waiting}, {passing}{ops}"
     by_torch = any(part in name.lower() for part in _BY_TORCH)
     do = f"{name}(..., fused=True)" if by_torch else _COMPILED
     return Advice("fused_optimizer", saves, held + waits, evidence, do, where)

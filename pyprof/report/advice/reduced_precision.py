@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.columns.distinct import among, distinct_values
-from pyprof.columns.types import Floats, Ints
+from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.model.records import PHASES
+from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
 from pyprof.report.advice.shared_products import HALVES, Products, SomeProducts
 from pyprof.report.time.overview import Overview
@@ -34,6 +35,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     half = np.where(np.isnan(half), products.peak("fp16"), half)
     unknown = np.isnan(single) & np.isnan(half)  # of the device the names of its kernels tell the architecture alone
     single, half = np.where(unknown, 1.0, single), np.where(unknown, products.least_faster, half)
+    if not overview.division.count:
+        return _without_times(overview, products, full & (half > single))
     able = products.of(full & (half > single))
     if not len(able.rows):
         return None
@@ -59,6 +62,22 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         )
     do = _do(overview, name, tf32 if is_worth(overview, tf32) else 0)
     return Advice("reduced_precision", saves, time, f"{evidence}: {named(found)}", do, found)
+
+
+def _without_times(overview: Overview, products: Products, able: Bools) -> Advice | None:
+    """The same of records that hold no times, only how long each kernel took: what it saves of the wall is not known."""
+    classes, records = overview.frame.classes, overview.records
+    rows = classes.rows(able & products.there)
+    kernels = np.flatnonzero(records["kind"] == ActivityKind.KERNEL)
+    time, total = (int(np.maximum(records["dur_ns"][some], 0).sum()) for some in (rows, kernels))
+    if not time or time <= LEAST_SHARE * total:
+        return None
+    bf16 = ~np.isnan(products.peak("bf16")) | (products.major >= _BF16)
+    name, found = "bf16" if bf16[able].any() else "fp16", places(overview, rows, records["dur_ns"][rows])
+    evidence = (
+        f"{len(rows)} products of fp32 matrices take {human(time, 'ns')}, {100 * time / total:.0f} % of the kernels' time"
+    )
+    return Advice("reduced_precision", None, time, f"{evidence}: {named(found)}", _do(overview, name, 0), found)
 
 
 def _transforms(overview: Overview, products: Ints) -> Ints:
@@ -100,7 +119,7 @@ def _do(overview: Overview, name: str, tf32_ns: int) -> str:
     """The line to write."""
     classes = overview.frame.classes
     rows = classes.rows(among(classes.records["phase"], (PHASES.index("backward"), PHASES.index("optimizer"))))
-    training = overview.inside[rows].any()
+    training = (overview.inside[rows] | (overview.division.count == 0)).any()
     dtype = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}[name]
     text = f'torch.autocast("cuda", dtype={dtype}) around forward and loss'
     if name == "fp16" and training:

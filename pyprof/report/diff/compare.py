@@ -26,11 +26,13 @@ from pyprof.parse.records.dataset import named_rank
 from pyprof.report.diff.noise import LEAST_STEPS, Differences, differences
 from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
 from pyprof.report.ranks.units import files_of
+from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
 
 _ALIKE = 0.5  # of each capture's time: if less is in common ops, these are two programs
 _LONGEST = 40  # characters of a kernel's name in a sentence
 _AMOUNT = 0.1  # how much executions of the same ops may differ before one capture counts as cut off
+_IN_ORDER = 0.9  # of the ops in both, for one to be the other with a part rewritten
 EXACT, RENAMED, RESHAPED, MOVED = range(4)  # how two occurrences were matched
 _Name = Callable[[OpKey, int], Hashable]
 _PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both must have equally many left
@@ -178,10 +180,11 @@ class Comparison:
         if (one := unseen[0] or unseen[1]) is not None and None in unseen:
             return False, f"one does not show the device's work: {one.what}"
         shares = [self._share_of_matched(side, range(4)) for side in range(2)]
-        if min(shares) < _ALIKE:
+        rewritten = min(shares) < _ALIKE and self._is_rewritten
+        if min(shares) < _ALIKE and not rewritten:
             return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their kernel time"
         same = [self._share_of_matched(side, (EXACT, EXACT + 1)) for side in range(2)]
-        if min(same) < _ALIKE:
+        if min(same) < _ALIKE * (min(shares) if rewritten else 1):
             return False, f"other shapes: ops of the same shapes take {same[0]:.0%} and {same[1]:.0%} of their kernel time"
         steps = [found.steps for found in self.sides]
         if min(steps) and steps[0] != steps[1]:
@@ -190,9 +193,16 @@ class Comparison:
         ran = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
         if not min(steps) and abs(ran[0] - ran[1]) > _AMOUNT * max(ran):
             return False, f"unlike amounts of work: the same ops ran {ran[0]} and {ran[1]} times; is one capture cut off?"
-        reshaped = int((self._how[self._rows] >= RESHAPED).sum())
-        count = int(self._has_op(0, self._rows).sum())
+        reshaped = sum(change.before.key.shape != change.after.key.shape for change in self.changes)
+        count, added, removed = (sum(side.key.op is not None for side in sides) for sides in (
+            [change.before for change in self.changes], self.added, self.removed
+        ))  # fmt: skip
         texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
+        if added or removed:
+            texts = [f"{count} ops are in both" + (f", {reshaped} of them in other shapes" if reshaped else "")]
+            texts[0] += f", {added} added and {removed} removed"
+        if rewritten:
+            texts.append("a part was rewritten, what runs before and after it is equal")
         names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
         if one is not None:
             texts.append(f"the device's work is in neither, times are the host's ({one.what})")
@@ -201,6 +211,24 @@ class Comparison:
         if len({overview.missing is None for overview in self.overviews}) == 2:
             texts.append("one has records without begin and end of steps (.dict, .jsonl): its steps may be shorter")
         return True, "; ".join(texts)
+
+    @property
+    def _is_rewritten(self) -> bool:
+        """Whether some ops took the place of others, and at least one capture has mostly ops of the other, in order."""
+        rows, counts = self._rows[self._how[self._rows] == EXACT], [len(side) for side in self.sides]
+        if not len(rows) or min(counts) <= len(self._rows) or not self.added or not self.removed:
+            return False
+        order = np.diff(self._partner[rows]) > 0
+        return len(rows) / min(counts) >= _ALIKE and bool(order.mean() >= _IN_ORDER if len(order) else True)
+
+    @cached_property
+    def idle(self) -> dict[str, tuple[int, int]]:
+        """Idle time of both windows by cause, most of either first; empty unless both captures have times."""
+        parts = [one.parts for one in self.overviews]
+        if any(one.records.unseen is not None or not one.division.count for one in self.overviews):
+            return {}
+        found = {cause: (parts[0][cause], parts[1][cause]) for cause in CAUSES if parts[0][cause] or parts[1][cause]}
+        return dict(sorted(found.items(), key=lambda item: -max(item[1])))
 
     @property
     def _pairs(self) -> tuple[Ints, Ints]:

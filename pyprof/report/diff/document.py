@@ -18,6 +18,7 @@ from pyprof.tables.units import human
 
 _SCHEMA = 1
 _NUMBER = re.compile(r"\d+")
+_CAUSES = 3  # of idle time, in a line
 _SHOWN = 10  # rows of the table that says where the difference is
 
 
@@ -59,6 +60,7 @@ def _document(found: Comparison) -> dict[str, object]:
         "after_ns": found.after_ns,
         "matched": found.matched,
         "step": None if step is None else {**step.__dict__, "share": step.share},
+        "idle": {cause: {"before_ns": before, "after_ns": after} for cause, (before, after) in found.idle.items()},
         "changes": changes,
         "added": [{**_side(one), "after_ns": one.time_ns} for one in found.added],
         "removed": [{**_side(one), "before_ns": one.time_ns} for one in found.removed],
@@ -173,10 +175,22 @@ def head(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     share = f"  {(after - before) / before:+.1%}" if before else ""
     yield f"kernel time  {human(before, 'ns')} -> {human(after, 'ns')}{share}"
     yield _step_line(found)
+    if text := _idle(found):
+        yield text
     verdicts = [change.verdict for change in found.changes]
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("slower", "faster", "noise", "same") if name in verdicts)
     extent = f"{len(found.added)} added, {len(found.removed)} removed"
     yield f"{len(found.changes)} ops in both{f': {counts}' if counts else ''}; {extent}"
+
+
+def _idle(found: Comparison) -> str:
+    """Idle time of both windows, and the causes that changed most; empty where neither idles."""
+    if not found.idle:
+        return ""
+    before, after = (sum(times[side] for times in found.idle.values()) for side in range(2))
+    changed = sorted(found.idle.items(), key=lambda item: -abs(item[1][1] - item[1][0]))[:_CAUSES]
+    causes = ", ".join(f"{cause} {human(one, 'ns')} -> {human(other, 'ns')}" for cause, (one, other) in changed if one != other)
+    return f"idle         {human(before, 'ns')} -> {human(after, 'ns')}{f': {causes}' if causes else ''}"
 
 
 def _step_line(found: Comparison) -> str:

@@ -19,6 +19,7 @@ from pyprof.tables.units import human
 _LEAST_NS = 1_000_000  # time outside of the window that deserves a line
 _MUCH, _LITTLE = 0.5, 0.5  # shares of the time: in CUDA graphs; of kernels with a known op
 NOTHING = "Nothing to advise"  # the first words of the note that says why
+_CLOCKLESS, _CLOCKLESS_NOTE = ("reduced_precision",), "the records do not say when they ran"  # kinds that need no clock
 _ONE_WAY = (
     "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
     "pyprof run --tool torch records it"
@@ -28,7 +29,9 @@ _ONE_WAY = (
 def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, known: Known | None) -> tuple[str, ...]:
     """The notes, one line each."""
     saves = any(one.saves_ns is not None or one.kind in ALONE for one in advice)
-    why = [] if saves else [_nothing(overview, kernels, known)]
+    clockless = any(one.kind in _CLOCKLESS for one in advice)
+    why = [f"{_CLOCKLESS_NOTE}, so that no saving is known"] if clockless and not overview.division.count else []
+    why = why if saves or why else [_nothing(overview, kernels, known)]
     devices = [note for _, notes in overview.frame.gpus for note in notes]
     missing = [_ONE_WAY] if saves and _is_one_way(overview) else []
     missing += [overview.missing] if overview.missing is not None else []
@@ -62,7 +65,7 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     if known is None:
         return f"{NOTHING}: nothing ran in the window"
     if not overview.division.count:
-        return f"{NOTHING}: the records do not say when they ran"
+        return f"{NOTHING}: {_CLOCKLESS_NOTE}"
     if _is_one_way(overview):
         return f"{NOTHING}: {_ONE_WAY}"
     busy = percent(overview.busy_ns, overview.division.wall_ns)
@@ -71,7 +74,8 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
         graphs_share = percent(graphs, kernels.total_ns)
         return f"{NOTHING}: the device is busy {busy}, {graphs_share} of it in CUDA graphs that were recorded as a whole"
     if known.op < _LITTLE:
-        return f"{NOTHING}: too little is recorded, ops are known of {percent(known.op, 1)} of the time"
+        some = f"ops are known of {percent(known.op, 1)} of the time"
+        return f"{NOTHING}: too little is recorded, {some}{_most_lost(overview, kernels)}"
     bounded = kernels.lost_ns >= 0
     time, lost = int(kernels.time_ns[bounded].sum()), int(kernels.lost_ns[bounded].sum())
     what, rows = ("GPU", "kernels") if overview.division.on_gpu else ("CPU", "ops")
@@ -95,9 +99,12 @@ def _most_lost(overview: Overview, kernels: Kernels) -> str:
     if first is not None and first.time_ns // devices >= idle:
         time = f"{human(first.time_ns // devices, 'ns')}, {percent(first.share)}"
         return f". Most time is in {first.name or 'kernels without an op'} ({time}), whose roofline is not known"
-    return (
-        f". Most is lost idle, {human(idle, 'ns')} for cause {cause}" if idle > LEAST_SHARE * overview.division.wall_ns else ""
-    )
+    if idle <= LEAST_SHARE * overview.division.wall_ns:
+        return ""
+    places = overview.host_places(cause)
+    place = None if places is None else places.deepest()
+    where = "" if place is None else f", most in {described(place)}"
+    return f". Most is lost idle, {human(idle, 'ns')} for cause {cause}{where}"
 
 
 def _place(op: str | None, shape: str | None, layer: str | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.report.time.overview import Overview
-from tests.timeline import A100, H100, RTX_3070_TI, V100, Timeline
+from tests.timeline import A100, H100, RTX_3070_TI, V100, Timeline, advice_of, overview_of
 
 SGEMM = "ampere_sgemm_128x64_tn"
 MM = "mm(fp32[4096,4096], fp32[4096,4096])"
@@ -135,3 +135,11 @@ def test_the_names_of_kernels_tell_what_a_device_without_a_name_can_do(tmp_path:
     assert "reduced_precision" not in silent
     little = Timeline(unnamed).op(None, sgemm, ("void relu_kernel()", 150_000), grid=(64, 64, 1)).advice(tmp_path)
     assert "reduced_precision" not in little
+
+
+def test_records_of_the_original_need_no_clock(captures: Path) -> None:
+    """Of the same capture: its records without times name the same 21 products as the capture itself, and save nothing known."""
+    by_name, of_capture = (advice_of(overview_of(captures / "nvprof/v100_lm" / name)) for name in ("net.dict", "net.sql"))
+    found = by_name["reduced_precision"]
+    assert found.saves_ns is None and found.time_ns == of_capture["reduced_precision"].time_ns
+    assert found.evidence.startswith("21 products of fp32 matrices take 3.36 ms, 46 % of") and "float16" in found.do

@@ -11,6 +11,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.report.diff.noise import differences
+from tests.timeline import overview_of
 from tests.tiny import Nsys
 
 GEMM, TENSOR = "ampere_sgemm_128x64_tn", "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_stage3"
@@ -161,11 +162,29 @@ def test_attention_in_place_of_products_and_softmax_is_named(tmp_path: Path, cap
     _, found = compared(capsys, written_out, fused)
     assert sorted(op for op, _ in named(found, "removed")) == ["matmul", "matmul", "softmax"]
     assert [op for op, _ in named(found, "added")] == ["scaled_dot_product_attention"]
+    why = "1 ops are in both, 1 added and 3 removed; a part was rewritten, what runs before and after it is equal"
+    assert found["comparable"] is True and found["why"] == why
     assert main(["diff", written_out, fused]) == 0
     text = capsys.readouterr().out
     assert "1 ops in both: 1 same; 1 added, 3 removed" in text and "3.40 ms -> 1.00 ms" in text
     where = [line.split()[0] for line in text.partition("Where the difference is\n")[2].splitlines()]
     assert where == ["Op", "matmul", "matmul", "softmax", "scaled_dot_product_attention", "linear", "sum"]
+
+
+def test_idle_time_is_told_by_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps of 10 ms with 0.33 ms of kernels, and of 5 ms: the rest is idle, all of it of the host."""
+    before, after = Program([[100_000] * 3] * 4), Program([[100_000] * 3] * 4)
+    after.step_ns = 5_000_000
+    files = before.write(tmp_path / "a.sqlite"), after.write(tmp_path / "b.sqlite")
+    _, found = compared(capsys, *files)
+    overviews = [overview_of(Path(file)) for file in files]
+    for at, name in enumerate(("before_ns", "after_ns")):
+        times = {cause: one[name] for cause, one in found["idle"].items()}  # type: ignore[attr-defined]
+        assert sum(times.values()) == overviews[at].idle_ns and all(
+            times[cause] == overviews[at].parts[cause] for cause in times
+        )
+    assert main(["diff", *files]) == 0
+    assert "idle         38.7 ms -> 18.7 ms: " in capsys.readouterr().out
 
 
 def test_an_op_that_repeats_is_matched_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

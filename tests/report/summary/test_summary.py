@@ -126,7 +126,7 @@ idle    140 us  70 %   launch 90.0 us, host 50.0 us
 
 What to do first
    Nothing to advise: the GPU is busy 30 %, its kernels at 51 % of the roofline; none of the checks
-   found more than 0.5 % of the time
+   found more than 0.5 % of the time. Most is lost idle, 90.0 us for cause launch
 
 By phase                          By op                             By layer in model
 forward           60.0 us 100 %   mm                 40.0 us 67 %   fc                 40.0 us 67 %
