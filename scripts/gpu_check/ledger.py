@@ -22,6 +22,7 @@ from pyprof.recording.ledger import LedgerWriter
 
 _STEPS = 200
 _PROFILED = slice(100, 120)
+_FLUSHED = 8  # steps after which the host waits for the device
 _CAPTURED = (60, 61)  # a graph is captured from the middle of one step to that of the other
 
 
@@ -41,29 +42,32 @@ class Program:
 
 
 def run(path: Path, program: Program) -> tuple[Ledger, list[float]]:
-    """A run with a ledger; (the ledger, kernel time of each profiled step in ns)."""
+    """A run with a ledger; (the ledger, [ns of all kernels of the profiled steps])."""
     writer = LedgerWriter(lambda: str(path), str, lambda text: sys.exit(text))
     kernels: list[float] = []
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph()
     profiler = profile(activities=[ProfilerActivity.CUDA])
-    for number in range(_STEPS + 1):
-        writer.mark("step", number)
+
+    def between(number: int) -> None:
+        if number not in (_PROFILED.start, _PROFILED.stop):
+            return
+        torch.cuda.synchronize()
         if number == _PROFILED.start:
-            torch.cuda.synchronize()
             profiler.__enter__()
-        if number == _PROFILED.stop:
+            return
+        profiler.__exit__(None, None, None)
+        events = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        kernels.append(sum(event.device_time_total for event in events) * 1e3)
+
+    for number in range(_STEPS + 1):
+        writer.mark("step", number, between=between)
+        if number % _FLUSHED == 0:  # as a program that looks at its loss
             torch.cuda.synchronize()
-            profiler.__exit__(None, None, None)
-            names = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-            kernels.append(sum(event.device_time_total for event in names) * 1e3)
         if number == _CAPTURED[0]:
-            torch.cuda.synchronize()
-            with torch.cuda.stream(stream):
-                graph.capture_begin()
+            with torch.cuda.graph(graph):
                 made = program.step()
                 writer.mark("step", number + 1)
                 made += 1
-                graph.capture_end()
             graph.replay()
         elif number != _CAPTURED[1]:
             program.step()
@@ -117,9 +121,7 @@ def _cost(folder: Path) -> Iterator[tuple[bool, str]]:
 def main() -> int:
     """Returns the exit code."""
     if not torch.cuda.is_available():
-        raise ToolError(
-            "torch finds no GPU here", "tests/recording/test_ledger_writer.py checks the same with a device that is none"
-        )
+        raise ToolError("torch finds no GPU here", "tests/recording/test_ledger_writer.py needs none")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         outcomes = [*checks(Path(folder))]
