@@ -231,8 +231,19 @@ def varying(path: Path, known: bool) -> str:
     return str(n.write(path))
 
 
+def with_ledger(capture: str, ns: int) -> None:
+    """Write a ledger with everything in it beside the capture."""
+    known = {"schema": 1, "by": "step", "device_ns": 5, "allocated": 1, "reserved": 2, "peak": 3, "tokens": 4}
+    lines = [{**known, "step": n, "begin_ns": 2 * ns * n, "wall_ns": ns + n % 3, "recorded": n in (2, 3)} for n in range(60)]
+    lines.append({"schema": 1, "compile": "recompile", "step": 0, "frame": "f", "reason": "size", "file": "net.py", "line": 1})
+    path = Path(capture)
+    path.with_name(f"{path.stem}.steps.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+
 def test_no_key_is_dead(tmp_path: Path, captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = changed(tmp_path)
+    with_ledger(before, 1_000)
+    with_ledger(after, 1_200)
     ranks = str(Steps(2).write(tmp_path / "ranks"))
     longer = Program(steady(steps=7))
     longer.shapes = "fp32[32,512], fp32[512,512], None"

@@ -2,12 +2,12 @@
 
     pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS; torchrun ...)
 
-The program keeps its arguments, standard streams, signals and exit code; what pyprof prints goes to standard error. The capture
-and its records stay beside each other as NAME.*, with the rank in the name in a distributed job. Existing files are never
-replaced: the new ones are NAME.2.*, NAME.3.*.
+The program keeps its arguments, standard streams, signals and exit code; what pyprof prints goes to standard error. The
+capture, its records and a ledger of all steps (NAME.steps.jsonl) stay beside each other as NAME.*, with the rank in the name in
+a distributed job. Existing files are never replaced: the new ones are NAME.2.*, NAME.3.*.
 
-If the program makes training steps (optimizer.step() or pyprof.step()), the first two after warm-up are recorded; else the
-whole run, up to --limit and --limit-time.
+If the program makes training steps (optimizer.step() or pyprof.step()), five after warm-up are recorded; else the whole run, up
+to --limit and --limit-time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
-from pyprof.errors import EmptyCapture, PyprofError, ToolError, UsageError
+from pyprof.errors import EmptyCapture, InputError, PyprofError, ToolError, UsageError
 from pyprof.messages import tell
+from pyprof.parse.records.dataset import named_rank
 from pyprof.recording.limits import Bounds, ns_per_byte
 from pyprof.recording.metrics import measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tool", choices=tools, default="auto", help=text)
     text = (
         "record steps A to B-1, counted from 0 by optimizer steps or pyprof.step(); with torch.profiler also several windows, "
-        "A:B,C:D, each in its own file in the folder NAME; all: the whole program (default: two steps after warm-up)"
+        "A:B,C:D, each in its own file in the folder NAME; all: the whole program (default: five steps after warm-up)"
     )
     parser.add_argument("--steps", metavar="A:B", help=text)
     text = "stop recording when the trace is expected to become larger than N GB; 0: never (default %(default)s)"
@@ -87,12 +88,8 @@ def run(options: argparse.Namespace) -> int:
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
             if rank in ("", "0"):
-                from pyprof.commands.summary import show, summary_of
-
-                window = None if recording.window is None else "{}:{}".format(*recording.window)
-                steps_shown = argparse.Namespace(step=window, range=None, time=None)
                 print(file=sys.stderr)
-                show([summary_of(str(one), None, steps_shown) for one in recording.captures], human=True, stream=sys.stderr)
+                _summarise(recording)
         except PyprofError as error:
             if not recording.code:
                 raise
@@ -186,11 +183,10 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
     from pyprof.commands import parse as parse
     from pyprof.loading.load import load
     from pyprof.model.records import concatenate
-    from pyprof.model.trace import ActivityKind
 
     parser = argparse.ArgumentParser()
     parse.add_arguments(parser)
-    names, on_gpu = [], True
+    names = []
     for capture in recording.captures:
         names.append(str(record_name(capture)))
         _progress(f"reading {capture} ({capture.stat().st_size / 1e6:.0f} MB)")
@@ -200,7 +196,6 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
             raise ToolError(f"{capture}: the program ran no op of torch while it was recorded") from error
     if top is not None:
         records = concatenate([load(name) for name in names])
-        on_gpu = bool((records["kind"] != ActivityKind.CPU).any())
         if recording.window is not None:
             first, end = recording.window
             records = records.select((records["step"] >= first) & (records["step"] < end))
@@ -211,8 +206,26 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
     _say(f"all kernels: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
     _say(f"this summary again: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
-    if on_gpu and len(names) > 1 and ".rank" in names[0]:
+    if len(names) > 1 and ".rank" in names[0]:
         _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
+
+
+def _summarise(recording: Recording) -> None:
+    """Print the screen of a program, or the one of a job's ranks."""
+    names = [str(one) for one in recording.captures]
+    window = None if recording.window is None else "{}:{}".format(*recording.window)
+    if len(names) > 1 and len({named_rank(one) for one in recording.captures} - {-1}) == len(names):
+        from pyprof.commands import ranks as ranks
+
+        parser = argparse.ArgumentParser()
+        ranks.add_arguments(parser)
+        with redirect_stdout(sys.stderr), suppress(InputError):  # ranks that have nothing in common to compare
+            ranks.run(parser.parse_args([*names, *(["--step", window] if window else [])]))
+            return
+    from pyprof.commands.summary import show, summary_of
+
+    steps = argparse.Namespace(step=window, range=None, time=None)
+    show([summary_of(name, None, steps) for name in names], human=True, stream=sys.stderr)
 
 
 def _cause(recording: Recording) -> str:

@@ -94,7 +94,10 @@ def load(name: str, graphs: str | None = None, *, with_host: bool = False) -> Re
         return load_with_trace(name, graphs)[0]
     kept = _Kept(graphs)
     found = [_with_graphs(read(name, CAPTURES + RECORDS, kept.find), name, graphs, kept)]
-    return _attributed(found, name, kept, with_host=with_host)
+    records = _attributed(found, name, kept, with_host=with_host)
+    path = ledger.beside(name) if with_host else None
+    records.ledger = None if path is None else ledger.read(path)
+    return records
 
 
 def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False) -> tuple[Records, Trace | None]:

@@ -277,7 +277,7 @@ class Automatic:
         return self._part is not None
 
     def state(self) -> str:
-        """How the current step is kept, as the ledger says it."""
+        """Whether the current step is recorded, traced only or neither, as the ledger says it."""
         part = self._part
         return "" if part is None or not part.recording() else "recorded" if part.warm else "traced"
 

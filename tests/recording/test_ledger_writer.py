@@ -146,14 +146,15 @@ class _Cuda:
 def test_a_time_on_the_device_is_read_when_it_is_there(
     path: Path, monkeypatch: pytest.MonkeyPatch, late: int, known: int
 ) -> None:
-    monkeypatch.setattr(recording._Device, "found", staticmethod(lambda device=recording._Device(_Cuda(late)): device))
+    device = recording._Device(_Cuda(late))
+    monkeypatch.setattr(recording._Device, "found", staticmethod(lambda: device))
     writer = _writer(path)
     for number in range(30):
         writer.mark("step", number)
     times = _read(path).device_ns.tolist()
     assert times == [1_000_000] * known + [-1] * (29 - known)
     lines = path.read_text().splitlines()
-    assert len(lines) == 29 + known and len(set(json.loads(line)["step"] for line in lines)) == 29
+    assert len(lines) == 29 + known and len({json.loads(line)["step"] for line in lines}) == 29
 
 
 def test_nothing_is_asked_of_cuda_while_a_stream_is_captured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
