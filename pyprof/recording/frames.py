@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -176,3 +176,18 @@ class _Compiling:
             if self._outermost:
                 _local.compiling = False
                 self._ends()
+
+
+def inside_ranges() -> bool:
+    """Whether this thread is inside of a backward pass or of compiled code, whose ranges are torch's own."""
+    import torch
+
+    codes = getattr(sys.modules.get("torch._dynamo.convert_frame"), "output_codes", None)
+    if codes is None or torch._C._current_graph_task_id() != -1:
+        return True
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code in codes:
+            return True
+        frame = frame.f_back
+    return False
