@@ -123,6 +123,7 @@ def _program_recorded(orig: Callable[..., None]) -> Callable[..., Any]:
 
 
 def _is_own(path: str, home: str) -> bool:
+    path = os.path.abspath(path)
     return path.startswith(home) and not path.startswith(_libraries)
 
 
