@@ -101,6 +101,18 @@ def machine_bytes() -> int | None:
     return min(found, default=None)
 
 
+def free_bytes(path: str = "/proc/meminfo") -> int | None:
+    """Bytes of memory that programs can still have; None if the system does not report them."""
+    try:
+        with open(path) as stream:
+            for line in stream:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def expected_bytes(size: Size, command: str, *, parquet: bool = False) -> int:
     """Peak memory of a command on a file of this size: of parsing or of what follows, whichever is more; `trace` needs both."""
     parsing = sum(each * rows for each, rows in zip(_PARSING, size[:4], strict=True)) + _PICKLE * size.pickle_bytes

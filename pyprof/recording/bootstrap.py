@@ -14,10 +14,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyprof.recording.images import Replaced, end_forks, getpid
+from pyprof.recording.launch import ENDING
 
 if TYPE_CHECKING:
     from pyprof.recording.steps import StepClock, Steps
@@ -28,10 +32,13 @@ if TYPE_CHECKING:
 _Recorder = tuple[Callable[[int], None], Callable[[str], None], Callable[[], None], Callable[[], bool], Callable[[], str]]
 
 
-def start(folder: str) -> None:
-    """Record once torch is imported. folder: holds config.json, and takes the report of each process."""
+def start(folder: str, inject: str) -> None:
+    """Record once torch is imported. folder: holds config.json, and takes the report of each process; inject: the folder that
+    Python must find first to start recording."""
     config = json.loads((Path(folder) / "config.json").read_text())
-    sys.meta_path.insert(0, _Watch(lambda: ProcessRecording(Path(folder), config).begin()))
+    replaced = Replaced(folder, inject)
+    replaced.watch()
+    sys.meta_path.insert(0, _Watch(lambda: ProcessRecording(Path(folder), config, replaced).begin()))
 
 
 class _Watch:
@@ -68,16 +75,21 @@ class _Watch:
 class ProcessRecording:
     """The recording of one process."""
 
-    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any], replaced: Replaced) -> None:
         self._folder, self._config = folder, config
         steps = config["steps"]
         self._steps: Steps | None = None if steps is None else tuple((first, last) for first, last in steps)
-        self._pid = os.getpid()
+        self._pid, self._report_name = getpid(), f"process-{getpid()}"
+        earlier = len(list(folder.glob(f"{self._report_name}[.]*json")))  # of programs that this one has replaced
+        self._report_name += f".{earlier}" * bool(earlier)
+        replaced.before = self._replaced
         self._clock: StepClock | None = None
         self._end_ledger: Callable[[], None] = lambda: None
         self._end: Callable[[], None] = lambda: None
+        self._abandon: Callable[[], object] = lambda: None
         self._longer: Callable[[], float] = lambda: 0.0  # seconds that recorded steps took more than others
         self._what: Callable[[], str] = lambda: ""  # a note on what was recorded
+        self._torch: dict[str, ModuleType] = {}  # held for the end: a program may delete them
         self._traces: list[str] = []
         self._ended = False
         self.notes: list[str] = []
@@ -86,6 +98,7 @@ class ProcessRecording:
         """torch is imported: record."""
         try:
             self._report()
+            self._torch = {name: one for name, one in sys.modules.items() if name.partition(".")[0] == "torch"}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 {"torch": self._begin_torch, "nsys": self._begin_nsys}[self._config["tool"]]()
@@ -110,8 +123,7 @@ class ProcessRecording:
         steps = 0 if self._clock is None else self._clock.number
         notes = [*filter(None, [self._what()]), *self.notes]
         found = {"traces": self._traces, "steps": steps, "notes": notes, "ended": self._ended}
-        path = self._folder / f"process-{self._pid}.json"
-        part = path.with_suffix(".part")
+        path, part = (self._folder / f"{self._report_name}.{ending}" for ending in ("json", "part"))
         try:
             part.write_text(json.dumps(found))
             part.replace(path)
@@ -119,24 +131,39 @@ class ProcessRecording:
             return
 
     def _finish(self) -> None:
-        if os.getpid() != self._pid or self._ended:  # forked, or by os._exit in a function for the end
+        if getpid() != self._pid or self._ended:  # forked, or by os._exit in a function for the end
             return
         self._ended = True
+        for name, module in self._torch.items():
+            sys.modules.setdefault(name, module)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._end()
         except Exception as error:
             self._note(f"the recording could not be ended: {error}")
+            with suppress(Exception):  # else the process crashes
+                self._abandon()
         self._report()
 
+    def _replaced(self) -> None:
+        """The program is about to be replaced by another one."""
+        if getpid() == self._pid:
+            self._finish()
+            self.notes.append("the program replaced itself by another one (os.exec): each is recorded on its own")
+            self._report()
+
     def _safe(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Wrap a function so that it notes an error instead of raising it into the program."""
+        """Wrap a function so that it notes an error of its own instead of raising it into the program."""
+        from pyprof.nvtx.traceback import interrupted
 
         def call(*args: object) -> None:
             try:
                 function(*args)
             except Exception as error:
+                if interrupted(error):
+                    self._note("a part of the recording was interrupted by the program")
+                    raise
                 self._note(f"a part of the recording failed: {error}")
 
         return call
@@ -154,7 +181,7 @@ class ProcessRecording:
         try:
             os.close(os.open(self._folder / f"{os.path.basename(name)}.claim", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            name = f"{name}.{self._pid}"
+            name = f"{name}.{self._report_name.removeprefix('process-')}"
         return name
 
     def _trace(self) -> str:
@@ -194,21 +221,25 @@ class ProcessRecording:
         self._report()
 
     def _begin_torch(self) -> None:
+        import torch
+
         from pyprof.recording.limits import Bounds, Growth
 
         # Counters change how a program runs, so nothing is chosen by its time.
         automatic = self._steps is None and not self._config["metrics"]
         begins, stop, end, recording, state = self._automatic() if automatic else self._chosen(self._steps or ())
-        growth = Growth(Bounds(*self._config["bounds"]), recording, self._safe(stop), self._longer)
+        growth = Growth(Bounds(*self._config["bounds"]), recording, self._safe(stop), self._longer, self._config["stacks"])
 
         def end_all() -> None:
             growth.stop()
             clock.stop()
             self._end_ledger()
-            if recording() and sys.stderr is not None and sys.stderr.isatty():
-                print("pyprof: the program has ended; what was recorded is being written", file=sys.stderr, flush=True)
+            with suppress(OSError):
+                (self._folder / ENDING).touch()
             end()
 
+        end_forks()
+        self._abandon = torch._C._autograd._disable_profiler
         self._clock = clock = self._step_clock(self._safe(begins), state)
         self._end = end_all
         clock.start()
@@ -221,7 +252,9 @@ class ProcessRecording:
         from pyprof.recording.torchprof import Capture, ChosenSteps
 
         plan, metrics = ChosenSteps(steps) if steps else None, self._config["metrics"]
-        capture = Capture(self._trace(), schedule=plan, table=0, on_trace=self._written, metrics=metrics)
+        capture = Capture(
+            self._trace(), schedule=plan, stacks=self._config["stacks"], table=0, on_trace=self._written, metrics=metrics
+        )
         capture.on_failure, capture.begins_in_step = self._note, self._steps is not None
         capture.__enter__()
         Capture.program = capture
@@ -231,7 +264,7 @@ class ProcessRecording:
         self._longer = pace.longer
 
         def begins(number: int) -> None:
-            if number and threading.get_ident() == thread and os.getpid() == self._pid:
+            if number and threading.get_ident() == thread and getpid() == self._pid:
                 pace.ends()
                 while capture.steps < number:
                     capture.step()
@@ -258,7 +291,7 @@ class ProcessRecording:
         from pyprof.recording import frames
         from pyprof.recording.limits import Automatic
 
-        automatic = Automatic(self._trace(), self._written, self._note)
+        automatic = Automatic(self._trace(), self._written, self._note, stacks=self._config["stacks"])
         self._what = lambda: automatic.note
         automatic.begin()
         compilations: list[object] = []

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def _program_recorded(orig: Callable[..., None]) -> Callable[..., Any]:
 
 
 def _is_own(path: str, home: str) -> bool:
+    path = os.path.abspath(path)
     return path.startswith(home) and not path.startswith(_libraries)
 
 
@@ -186,3 +187,18 @@ class _Compiling:
             if self._outermost:
                 _local.compiling = False
                 _call(1)
+
+
+def inside_ranges() -> bool:
+    """Whether this thread is inside of a backward pass or of compiled code, whose ranges are torch's own."""
+    import torch
+
+    codes = getattr(sys.modules.get("torch._dynamo.convert_frame"), "output_codes", None)
+    if codes is None or torch._C._current_graph_task_id() != -1:
+        return True
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code in codes:
+            return True
+        frame = frame.f_back
+    return False

@@ -29,10 +29,12 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from pyprof.memory import free_bytes
 from pyprof.recording.exclusive import next_kind
+from pyprof.recording.frames import inside_ranges
+from pyprof.recording.images import getpid
 from pyprof.recording.torchprof import Capture
 
 if TYPE_CHECKING:
@@ -112,6 +114,7 @@ class Pace:
 
 
 _TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
+_ENDED_BYTES = {True: 64, False: 8}  # in memory once a recording ends, for each before: calls of Python, with frames; else ops
 _SAMPLE_S = 0.25
 _SAMPLES = 4
 
@@ -161,7 +164,8 @@ class Growth:
 
     recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. The
     least of the last samples counts, since events are never given up and much of what a program allocates is. from_start: the
-    first recording began before the program had tensors; those that it has made since are none of the recording's.
+    first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
+    whether calls of Python are recorded, which may take most memory. Half of what is free is never passed.
     """
 
     def __init__(
@@ -170,16 +174,16 @@ class Growth:
         recording: Callable[[], bool],
         over: Callable[[str], None],
         longer: Callable[[], float] = lambda: 0.0,
+        frames: bool = True,
     ) -> None:
         self._bounds, self._recording, self._over, self._longer = bounds, recording, over, longer
         self._ended = threading.Event()
         self._allocated = _allocator()
-        self._from_start = True
+        self._from_start, self._frames = True, frames
 
     def start(self) -> None:
-        """Watch from now on; nothing where there is no limit. Without memory to measure, the time of recorded steps counts."""
-        if self._bounds.trace_bytes or self._bounds.seconds:
-            _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
+        """Watch from now on. Without memory to measure, the time of recorded steps counts."""
+        _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
 
     def stop(self) -> None:
         """Watch no longer."""
@@ -202,6 +206,11 @@ class Growth:
                 return
 
     def _reason(self, recorded_bytes: int) -> str:
+        ended, free = _ENDED_BYTES[self._frames] * recorded_bytes, free_bytes()
+        if free is not None and ended > free / 2:
+            return (
+                f"since it might take {ended / 1e9:.1f} GB of memory as it ends: {_FEWER}{', --no-stacks more' * self._frames}"
+            )
         return self._bounds.passed(_TRACE_BYTES * max(recorded_bytes, 0), self._longer())
 
 
@@ -217,8 +226,10 @@ class _Part(Capture):
     compiles: torch.compile compiled while it recorded.
     """
 
-    def __init__(self, path: str, first: int, *, warm: bool, again: bool, on_trace: Callable[[Path], None]) -> None:
-        super().__init__(path, table=0, on_trace=on_trace)
+    def __init__(
+        self, path: str, first: int, *, warm: bool, again: bool, stacks: bool, on_trace: Callable[[Path], None]
+    ) -> None:
+        super().__init__(path, table=0, stacks=stacks, on_trace=on_trace)
         self.steps = self.first = first
         self.begins_in_step = warm
         self.warm, self.again, self.compiles = warm, again, False
@@ -247,10 +258,12 @@ class Automatic:
     note: a line for the user about what was recorded; empty for all of a program without steps. number: steps made until now.
     """
 
-    def __init__(self, path: str, on_trace: Callable[[Path], None], on_failure: Callable[[str], None]) -> None:
-        self._path, self._on_written, self._on_failed = path, on_trace, on_failure
+    def __init__(
+        self, path: str, on_trace: Callable[[Path], None], on_failure: Callable[[str], None], *, stacks: bool = True
+    ) -> None:
+        self._path, self._on_written, self._on_failed, self._stacks = path, on_trace, on_failure, stacks
         self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._part: _Part | None = None  # that records now
         self._kept: _Part | None = None  # the best of those before
         self._first, self._tries = WARM, 0
@@ -266,7 +279,7 @@ class Automatic:
         if all_threads is None:
             return
         again = self._compiled and not warm
-        part = _Part(self._path, self.number, warm=warm, again=again, on_trace=self._on_written)
+        part = _Part(self._path, self.number, warm=warm, again=again, stacks=self._stacks, on_trace=self._on_written)
         part.exclusive.all_threads = all_threads
         part.on_failure = self._on_failed
         part.__enter__()
@@ -283,7 +296,7 @@ class Automatic:
 
     def _mine(self) -> bool:
         """Whether this is the thread whose steps are counted, in the process that began."""
-        return self._part is None or (self._part.thread == threading.get_ident() and os.getpid() == self._pid)
+        return self._part is None or (self._part.thread == threading.get_ident() and getpid() == self._pid)
 
     def begins(self, number: int) -> None:
         """A step begins."""
@@ -326,7 +339,7 @@ class Automatic:
         """
         with self._lock:
             part = self._part
-            if part is None or self._done or self.number or not self._mine() or _inside_ranges():
+            if part is None or self._done or self.number or not self._mine() or inside_ranges():
                 return
             self._keep()
             self._start(not part.exclusive.all_threads and next_kind() is not False, warm=False)
@@ -384,21 +397,6 @@ class Automatic:
             if self.gave_way:
                 self.note = f"recorded only what ran from step {part.first} on, {GAVE_WAY}"
             part.save()
-
-
-def _inside_ranges() -> bool:
-    """Whether this thread is inside of a backward pass or of compiled code, whose ranges are torch's own."""
-    import torch
-
-    codes = getattr(sys.modules.get("torch._dynamo.convert_frame"), "output_codes", None)
-    if codes is None or torch._C._current_graph_task_id() != -1:
-        return True
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code in codes:
-            return True
-        frame = frame.f_back
-    return False
 
 
 _TABLE_WIDTH = 150

@@ -251,9 +251,9 @@ def test_a_disk_that_is_full_is_named_as_the_cause(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import torch\nfor _ in range(300): torch.ones(2) @ torch.ones(2)\nprint('done')")
     limited = ("bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-m", "pyprof", "run", "--tool", "torch")
     done = _start(tmp_path, *limited, "-o", "out", "own.py")
-    assert (done.returncode, done.stdout) == (1, "done\n")
+    assert (done.returncode, done.stdout) == (0, "done\n")
     assert "out.json.gz: the trace could not be written: torch.profiler could not write to" in done.stderr
-    assert "hint: the reason is above" in done.stderr and "os._exit" not in done.stderr
+    assert "left no capture (the reason is above)" in done.stderr and "os._exit" not in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"own.py"}
 
 
@@ -324,7 +324,7 @@ def test_only_the_chosen_steps_are_recorded(
 
 def test_steps_that_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
     done = _run(tmp_path, "--tool", "torch", "--steps", "9:10", "-o", "out", program, "ok")
-    assert done.returncode == 1
+    assert done.returncode == 0
     assert "the program made 4 steps, and step 9 was to be the first" in done.stderr
 
 
@@ -340,7 +340,7 @@ def test_steps_of_which_some_do_not_come_are_said(program: Path, tmp_path: Path)
 def test_a_program_without_torch(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import sys; print('torch' in sys.modules); sys.exit(int(sys.argv[1]))")
     done = _run(tmp_path, "--tool", "torch", "plain.py", "0")
-    assert (done.returncode, done.stdout) == (1, "False\n")
+    assert (done.returncode, done.stdout) == (0, "False\n")
     assert "no process of the program imported torch" in done.stderr
     assert _run(tmp_path, "--tool", "torch", "plain.py", "4").returncode == 4
 

@@ -8,6 +8,7 @@ from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.sums import is_enough
 from pyprof.report.advice.base import LEAST_SHARE, Advice
+from pyprof.report.advice.host_code import described
 from pyprof.report.summary.above_peak import above_peak
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import ALONE, Known
