@@ -12,7 +12,7 @@ from itertools import repeat
 
 import numpy as np
 
-from pyprof.columns.distinct import Growing, distinct_rows, map_distinct, narrowest
+from pyprof.columns.distinct import Growing, among, distinct_rows, map_distinct, narrowest
 from pyprof.columns.types import Array, Ints
 from pyprof.errors import EmptyCapture, InputError
 from pyprof.model.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
@@ -44,6 +44,9 @@ _EVENT = {
     "operation": "memoryOperationType", "corr": "correlationId",
 }  # fmt: skip
 _GIVEN_BACK, _HOST_KINDS = 1, (0, 1)  # deallocation; pageable and pinned memory
+_OVERHEAD = "CUPTI_ACTIVITY_KIND_OVERHEAD"
+_LOADS = (2, 6, 7)  # CUPTI's overheads that are no profiler's: compiled by the driver; a module, a function loaded lazily
+_LOADING = "cuModuleLoad (lazy)"
 _LAUNCH = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "corr": "correlationId", "name": "nameId"}
 _NODE = {"node": "graphNodeId", "origin": "originalGraphNodeId", "thread": "globalTid", "start_ns": "start"}
 _DEVICE = {
@@ -197,7 +200,18 @@ class _Export:
             columns = {name: values[known] for name, values in columns.items()}
         columns["thread"] = map_distinct(columns["thread"], self.thread)
         columns["name"] = map_distinct(columns["name"], self._string)
-        return make_table("launches", columns)
+        loads = self._loads_of_modules()
+        return make_table("launches", {name: np.concatenate([columns[name], loads[name]]) for name in columns})
+
+    def _loads_of_modules(self) -> dict[str, Ints]:
+        """Modules and functions that calls loaded when they needed them, and code that the driver compiled, as calls."""
+        columns = self.db.integers(_OVERHEAD, {**_LAUNCH, "type": "overheadType"})
+        keep = among(columns.pop("type"), _LOADS) & (columns["thread"] >= 0) & (columns["end_ns"] > columns["start_ns"])
+        columns = {name: values[keep] for name, values in columns.items()}
+        columns["thread"] = map_distinct(columns["thread"], self.thread)
+        columns["corr"][:] = -1  # what they lie in has the number of its activity
+        columns["name"][:] = self.trace.strings.code(_LOADING) if keep.any() else -1
+        return columns
 
     def ranges(self) -> Table:
         if not self.db.has(_NVTX, "start", "end"):
