@@ -118,7 +118,7 @@ def sentences(run: RunSteps) -> Iterator[str]:
     if run.p50_ns is None:
         yield f"{steps}, too few to judge it"
         return
-    of = "" if run.slowdown is not None or not run.recorded else ", all of them recorded"
+    of = "" if run.slowdown is not None or not run.recorded else f", of the {run.judged} recorded ones"
     levels = ", ".join(f"p{level} {human(ns, 'ns')}" for level, ns in ((50, run.p50_ns), (90, run.p90_ns), (99, run.p99_ns)))
     yield f"{steps}{of}: {levels}, slowest {human(run.slowest_ns, 'ns')} (step {run.slowest})"
     facts = []

@@ -381,7 +381,7 @@ def test_a_program_that_profiles_itself(
     done = _run(tmp_path, "--tool", "torch", *options, "--top", "99", "-o", "out", "own.py", str(steps))
     assert done.returncode == 0 and done.stdout == "[1]\n" and "matmul" not in done.stderr
     assert ("relu" in done.stderr) == (steps < 2) and _shapes(done) == shapes
-    said = [line for line in done.stderr.splitlines() if "recorded" in line]
+    said = [line for line in done.stderr.splitlines() if line.startswith("pyprof: ") and "recorded" in line]
     if recorded:
         assert said == [f"pyprof: {recorded} the program used torch.profiler itself: --tool nsys records everything"]
     else:
