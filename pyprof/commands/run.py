@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--forks", action="store_true", help="nsys: record forked processes too (data-loader workers)")
     text = f"torch.compile names its kernels and records their bytes, those on the CPU too (sets {', '.join(INDUCTOR)})"
     parser.add_argument("--inductor", action="store_true", help=text)
+    parser.add_argument("--memory", action="store_true", help="torch.profiler: record allocations, for `pyprof memory`")
     text = "torch.profiler: record hardware metrics, by Nsight Compute's names, for `pyprof counters`"
     parser.add_argument("--metrics", metavar="METRIC,...", help=text)
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
@@ -71,10 +72,12 @@ def run(options: argparse.Namespace) -> int:
     command, name = _command(options)
     rank = job_rank()
     metrics = tuple(filter(None, (options.metrics or "").split(",")))
-    tool = choose_tool(_tool(options.tool, metrics), len(steps or [0]))
+    wanted = "torch" if options.memory and options.tool == "auto" else options.tool
+    tool = choose_tool(_tool(wanted, metrics), len(steps or [0]))
     with terminated_by_exception():
         suffix = f".rank{rank}" if rank else ""
-        plan = RunPlan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics)
+        plan = RunPlan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics,
+                       options.memory)  # fmt: skip
         if rank in ("", "0"):
             _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
         recording = record(plan)
@@ -84,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
             _show(recording, steps, options.top if rank in ("", "0") else None)
             if metrics:
                 _say(f"counters: pyprof counters {shlex.quote(str(recording.captures[0]))}")
+            if options.memory:
+                _say(f"what holds the memory: pyprof memory {shlex.quote(str(recording.captures[0]))}")
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
             if rank in ("", "0"):

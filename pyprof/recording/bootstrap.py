@@ -186,8 +186,8 @@ class ProcessRecording:
         from pyprof.recording.limits import GAVE_WAY, Pace
         from pyprof.recording.torchprof import Capture, ChosenSteps
 
-        plan, metrics = ChosenSteps(steps) if steps else None, self._config["metrics"]
-        capture = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written, metrics=metrics)
+        plan, metrics, memory = ChosenSteps(steps) if steps else None, self._config["metrics"], self._config["memory"]
+        capture = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written, metrics=metrics, memory=memory)
         capture.on_failure, capture.begins_in_step = self._note, self._steps is not None
         capture.__enter__()
         Capture.program = capture

@@ -46,7 +46,8 @@ class RunPlan:
     command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
     those to record, () for everything, None for the first after warm-up; bounds: beyond which it is stopped; rank:
     what follows the name where this process is one of a distributed job (`.rank0`); forks:
-    nsys records forked processes too; inductor: torch.compile names its kernels; metrics: hardware counters to record.
+    nsys records forked processes too; inductor: torch.compile names its kernels; metrics: hardware counters to record;
+    memory: torch.profiler records allocations.
     """
 
     command: list[str]
@@ -58,6 +59,7 @@ class RunPlan:
     forks: bool = False
     inductor: bool = False
     metrics: tuple[str, ...] = ()
+    memory: bool = False
 
 
 @dataclass
@@ -124,6 +126,7 @@ def record(plan: RunPlan) -> Recording:
             "steps": plan.steps,
             "ranked": bool(plan.rank),
             "bounds": plan.bounds,
+            "memory": plan.memory,
         }
         _write(
             folder / "config.json",

@@ -45,10 +45,11 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
     for one in wanted:
         rows = order[group[order] == one]
         size, address, allocated, reserved = (table[name][rows] for name in ("bytes", "address", "allocated", "reserved"))
+        on_cpu = of_device[one] < 0
         low = trace.source != "kineto"  # cudaMalloc: what an allocator holds, not what tensors do
         devices.append(
             Allocations(
-                int(of_device[one]) if of_device[one] >= 0 else CPU,
+                CPU if on_cpu else int(of_device[one]),
                 np.where(size >= 0, Action.ALLOC, Action.FREE).astype(np.int8),
                 address.astype(np.uint64),
                 np.abs(size),
@@ -58,11 +59,13 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
                 step[rows],
                 places,
                 pid=int(pids[one]) if len(set(of_process.tolist())) > 1 else -1,
-                allocated=allocated if (allocated >= 0).all() else None,
+                # Of the CPU torch counts what it allocated since recording began.
+                allocated=allocated if (allocated >= 0).all() and not (on_cpu and trace.tensors) else None,
                 reserved=reserved if (reserved > 0).all() else None,
                 addressed=bool((address != -1).all()),
                 segments_only=low,
                 optimizer_ns=optimizers,
+                listed=[tensor for tensor in trace.tensors if tensor.device == of_device[one]],
             )
         )
     return AllocationTrace(trace.source, devices)

@@ -71,6 +71,7 @@ class Facts(msgspec.Struct):
     baseTimeNanoseconds: object = None
     schemaVersion: object = None
     pyprof_modules: object = None
+    pyprof_memory: object = None
     pyprof: object = None
 
 
