@@ -4,8 +4,8 @@
 
 The program keeps its arguments, standard streams and signals, and its exit code is that of `pyprof run`, even where no capture
 came of it, which a line then says; what pyprof prints goes to standard error. The capture, its records and a ledger of all
-steps (NAME.steps.jsonl) stay beside each other as NAME.*, with the rank in the name in a distributed job. Existing files are never
-replaced: the new ones are NAME.2.*, NAME.3.*.
+steps (NAME.steps.jsonl) stay beside each other as NAME.*, with the rank in the name in a distributed job. Existing files are
+never replaced: the new ones are NAME.2.*, NAME.3.*.
 
 If the program makes training steps (optimizer.step() or pyprof.step()), five after warm-up are recorded; else the whole run, up
 to --limit and --limit-time.
@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "torch.profiler: record no Python frames: no source lines and layers, but a program in which Python is slow runs faster"
     )
     parser.add_argument("--no-stacks", dest="stacks", action="store_false", help=text)
+    parser.add_argument("--memory", action="store_true", help="torch.profiler: record allocations, for `pyprof memory`")
     text = "torch.profiler: record hardware metrics, by Nsight Compute's names, for `pyprof counters`"
     parser.add_argument("--metrics", metavar="METRIC,...", help=text)
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
@@ -77,21 +78,14 @@ def run(options: argparse.Namespace) -> int:
     command, name = _command(options)
     rank = job_rank()
     metrics = tuple(filter(None, (options.metrics or "").split(",")))
-    tool = choose_tool(_tool(options.tool, metrics), len(steps or [0]))
+    wanted = "torch" if options.memory and options.tool == "auto" else options.tool
+    tool = choose_tool(_tool(wanted, metrics), len(steps or [0]))
     with terminated_by_exception():
         suffix = f".rank{rank}" if rank else ""
         plan = RunPlan(
-            command,
-            tool,
-            options.output or name,
-            steps,
-            bounds,
-            suffix,
-            options.forks,
-            options.inductor,
-            metrics,
-            options.stacks,
-        )
+            command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics,
+            options.stacks, options.memory,
+        )  # fmt: skip
         if rank in ("", "0"):
             _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
         recording = record(plan)
@@ -101,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
             _show(recording, steps, options.top if rank in ("", "0") else None)
             if metrics:
                 _say(f"counters: pyprof counters {shlex.quote(str(recording.captures[0]))}")
+            if options.memory:
+                _say(f"what holds the memory: pyprof memory {shlex.quote(str(recording.captures[0]))}")
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
             if rank in ("", "0"):

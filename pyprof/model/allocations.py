@@ -68,12 +68,14 @@ class HeldSegments(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A tensor of the model by the list that the recording wrote. kind: parameters, gradients or optimizer state."""
+    """A tensor of the model by the list that the recording wrote at its end. kind: parameters, gradients or optimizer state;
+    device: ordinal, CPU for the host."""
 
     kind: str
     name: str
     address: int
     size: int
+    device: int
 
 
 @dataclass(eq=False, repr=False)

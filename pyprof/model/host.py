@@ -117,6 +117,21 @@ class Whereabouts(msgspec.Struct):
     number: list[int] = []
 
 
+class MemoryPeak(msgspec.Struct):
+    """Most memory of tensors in use on one device (-1: the CPU) of a process. reserved: what the allocator held then; phase,
+    op, layer, src: of the allocation that reached it; None unknown."""
+
+    pid: int
+    device: int
+    allocated_bytes: int
+    reserved_bytes: int | None
+    time_ns: int
+    phase: str | None
+    op: str | None
+    layer: str | None
+    src: str | None
+
+
 class Host(msgspec.Struct):
     """Everything the host did beside launching. work: by kind of WORK; recorder: time that recording Python frames took of each
     thread; graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they
@@ -137,6 +152,7 @@ class Host(msgspec.Struct):
     backward_ranges: bool = False
     shapes: bool = False
     doing: list[Doing] = []
+    memory: list[MemoryPeak] = []
     begins: list[tuple[int, int, int]] = []
     allocations: list[AllocationCalls] = []
     compilations: list[Compilation] = []

@@ -15,6 +15,7 @@ import numpy as np
 
 from pyprof.columns.distinct import narrowest
 from pyprof.columns.types import Array, Bools, Floats, Ints
+from pyprof.model.allocations import Listed
 from pyprof.model.markers import Marker, decode, split_ids
 
 if TYPE_CHECKING:
@@ -310,8 +311,8 @@ class Trace:
     source: `nsys`, `nvprof` or `kineto`; session_end_ns: when recording stopped (-1 unknown); utc_ns: the difference between
     nanoseconds since 1970 and a time of the trace (-1 unknown); measured, samples: counters that were recorded with it, None
     without; watched: whether the tool says that it watched for calls of CUDA and saw none; left_out:
-    kernels, copies and fills without a time that are in no table; notes: what the capture lacks and
-    what to do about it, one line each.
+    kernels, copies and fills without a time that are in no table; tensors: of the model, where they are
+    listed; notes: what the capture lacks and what to do about it, one line each.
     """
 
     source: str
@@ -333,6 +334,7 @@ class Trace:
     samples: Samples | None = None
     watched: bool = False
     left_out: int = 0
+    tensors: list[Listed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property

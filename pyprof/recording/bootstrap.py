@@ -251,10 +251,11 @@ class ProcessRecording:
         from pyprof.recording.limits import GAVE_WAY, Pace
         from pyprof.recording.torchprof import Capture, ChosenSteps
 
-        plan, metrics = ChosenSteps(steps) if steps else None, self._config["metrics"]
+        plan, metrics, memory = ChosenSteps(steps) if steps else None, self._config["metrics"], self._config["memory"]
         capture = Capture(
-            self._trace(), schedule=plan, stacks=self._config["stacks"], table=0, on_trace=self._written, metrics=metrics
-        )
+            self._trace(), schedule=plan, stacks=self._config["stacks"], table=0, on_trace=self._written, metrics=metrics,
+            memory=memory,
+        )  # fmt: skip
         capture.on_failure, capture.begins_in_step = self._note, self._steps is not None
         capture.__enter__()
         Capture.program = capture

@@ -72,8 +72,8 @@ class _Alive:
         return found
 
 
-def add_names(trace: Path, names: Names) -> None:
-    """Add the names to the top level of a trace, plain JSON, that ends as torch ends it."""
+def add_names(trace: Path, names: Names | list[list[object]], key: str = KEY) -> None:
+    """Add the names (or another list under its key) to the top level of a trace, plain JSON, that ends as torch ends it."""
     if not names:
         return
     with trace.open("r+b") as stream:
@@ -84,4 +84,4 @@ def add_names(trace: Path, names: Names) -> None:
         if tail.endswith(b"}"):
             stream.seek(since + len(tail) - 1)
             stream.truncate()
-            stream.write(f', "{KEY}": {json.dumps(names)}}}\n'.encode())
+            stream.write(f', "{key}": {json.dumps(names)}}}\n'.encode())

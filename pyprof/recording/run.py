@@ -47,8 +47,8 @@ class RunPlan:
     command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
     those to record, () for everything, None for the first after warm-up; bounds: beyond which it is stopped; rank:
     what follows the name where this process is one of a distributed job (`.rank0`); forks:
-    nsys records forked processes too; inductor: torch.compile names its kernels; metrics: hardware counters to record; stacks:
-    torch.profiler records Python frames.
+    nsys records forked processes too; inductor: torch.compile names its kernels; metrics: hardware counters to record; stacks,
+    memory: torch.profiler records Python frames, allocations.
     """
 
     command: list[str]
@@ -61,6 +61,7 @@ class RunPlan:
     inductor: bool = False
     metrics: tuple[str, ...] = ()
     stacks: bool = True
+    memory: bool = False
 
 
 @dataclass
@@ -127,6 +128,7 @@ def record(plan: RunPlan) -> Recording:
             "steps": plan.steps,
             "ranked": bool(plan.rank),
             "bounds": plan.bounds,
+            "memory": plan.memory,
         }
         _write(
             folder / "config.json",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyprof.errors import ToolError, UsageError, unusable
 from pyprof.messages import tell, visible
-from pyprof.recording import frames
+from pyprof.recording import frames, memory
 from pyprof.recording.exclusive import Exclusive, next_kind
 from pyprof.recording.metrics import measuring
 from pyprof.recording.modules import Names, add_names, names_of_modules
@@ -97,10 +97,12 @@ class ChosenSteps:
 
 
 class Counters(TypedDict, total=False):
-    """Hardware metrics to record, by their names in Nsight Compute, and whether of each launch (else of all together)."""
+    """Hardware metrics to record, by their names in Nsight Compute, and whether of each launch (else of all together); whether
+    allocations are recorded."""
 
     metrics: Sequence[str]
     per_kernel: bool
+    memory: bool
 
 
 class Capture:
@@ -111,7 +113,8 @@ class Capture:
     need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. table: how many of the ops
     that took most time are listed; a process of its own writes the list beside each trace as .txt, and rank 0 prints it to
     standard error at the end; 0 for no list. on_trace: called with each file once it is whole. metrics, per_kernel: hardware
-    counters for `pyprof counters`, as `metrics.measuring` says.
+    counters for `pyprof counters`, as `metrics.measuring` says. memory: record allocations for `pyprof memory`; on a GPU also
+    the allocator's history, beside each trace as .memory.pickle.
 
     traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording; gave_way: whether
     another recording by torch.profiler began meanwhile, which ended this one; on_failure: called with a line of text where a
@@ -148,6 +151,8 @@ class Capture:
         self.on_failure: Callable[[str], None] = _warn
         self.begins_in_step = True  # else what runs before the first `step()` is marked as none: it may be a whole program
         self.exclusive = Exclusive(self.give_way)
+        self._memory = bool(counters.get("memory"))
+        self.exclusive.all_threads = not self._memory  # of all threads torch records no allocations
         self._options: dict[str, object] = {}  # of torch's experimental configuration
 
     def __enter__(self) -> Capture:
@@ -169,6 +174,7 @@ class Capture:
             on_trace_ready=self._write,
             record_shapes=self._shapes,
             with_stack=self._stacks,
+            profile_memory=self._memory,
             experimental_config=_configuration(self.exclusive.all_threads, self._options),
         )
         self.profiler.step_num, self.profiler.record_steps = self.steps, self.begins_in_step
@@ -176,6 +182,8 @@ class Capture:
             _finish_earlier_work()
         if self._stacks:
             frames.begin()
+            if self._memory:
+                memory.record_history()
         with _quiet(), self.exclusive.ours():
             self.profiler.__enter__()
         self.exclusive.watch()
@@ -214,13 +222,15 @@ class Capture:
         self.steps += 1
         if self.profiler is not None:
             if self.schedule is not None and self.schedule.action(self.steps - 1) in ("NONE", "RECORD_AND_SAVE"):  # begins anew
-                self.exclusive.all_threads = next_kind() is not False
+                self.exclusive.all_threads = next_kind() is not False and not self._memory
                 self.profiler.experimental_config = _configuration(self.exclusive.all_threads, self._options)
             self.profiler.record_steps = True
             if self.recording() and not (self.schedule and self.schedule.action(self.steps - 1) == "RECORD"):
                 _finish_earlier_work()
             if self._stacks:
                 frames.begin()
+                if self._memory:
+                    memory.record_history()
             with _quiet(), self.exclusive.ours():
                 self.profiler.step()
 
@@ -261,6 +271,9 @@ class Capture:
             with suppress(Exception):  # torch may take its event tree away: then the trace has the names of classes
                 names = names_of_modules(profiler) if self._stacks else {}
             add_names(plain, names)
+            if self._memory:
+                add_names(plain, memory.model_tensors(), memory.KEY)
+                memory.dump_history(path)
             if part != plain:
                 with plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as stream:
                     shutil.copyfileobj(source, stream, 1 << 20)

@@ -22,6 +22,7 @@ from pyprof.model.host import AllocationCalls, Compilation, Host, Spans, Wait
 from pyprof.model.markers import Kind
 from pyprof.model.trace import ActivityKind, Trace
 from pyprof.model.trace import Table as TraceTable
+from pyprof.parse.attribution.memory_peaks import memory_peaks
 from pyprof.parse.attribution.ops import ops_around
 from pyprof.parse.attribution.pauses import begins_of_steps, named_pauses
 from pyprof.parse.attribution.ranges import CaptureFacts
@@ -126,7 +127,7 @@ class _HostOfCapture:
             graph_launch_ns=np.sort(graphs).tolist(), frame_ns=frames[chosen].tolist(),
             loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
-            allocations=self.allocations(), compilations=self.compilations(),
+            allocations=self.allocations(), compilations=self.compilations(), memory=memory_peaks(trace),
             doing=doing, begins=begins_of_steps(trace) if doing else [], whereabouts=whereabouts(trace, self.launch),
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip

@@ -19,7 +19,7 @@ from pyprof.columns.distinct import distinct_values
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.errors import InputError
 from pyprof.model.allocations import Action, Allocations, AllocationSite, AllocationTrace, HeldBlocks, HeldSegments
-from pyprof.parse.sources.kineto.python import LIBRARY, USER, rank_of
+from pyprof.parse.sources.kineto.python import LIBRARY, NEVER, USER, rank_of
 from pyprof.parse.sources.snapshot_file import read_pickle
 
 _ACTIONS = {
@@ -230,7 +230,8 @@ def _frame(frame: dict[str, Any]) -> _StackFrame:
     strange = {USER: 1 if _INSTALLED.search(file) else 0, LIBRARY: 2}.get(rank, 3)
     wrapper = name == "wrapper" and _WRAPPER.search(file) is not None
     step = wrapper or (name == "step" and "optim" in file.lower() and "lr_scheduler" not in file)
-    return _StackFrame(python=True, line=line, strange=strange, forward=name == "forward", step=step)
+    seed = name == "_make_grads" and rank == NEVER  # the gradient of the loss, before autograd's engine begins
+    return _StackFrame(engine=seed, python=True, line=line, strange=strange, forward=name == "forward", step=step)
 
 
 class _Sites:

@@ -26,8 +26,8 @@ from pyprof.parse.records.dataset import named_rank
 from pyprof.report.diff.noise import LEAST_RUN, LEAST_STEPS, Differences, differences, run_difference
 from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
 from pyprof.report.ranks.units import files_of
-from pyprof.report.time.causes import CAUSES
 from pyprof.report.run_steps import free
+from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
 
 _ALIKE = 0.5  # of each capture's time: if less is in common ops, these are two programs

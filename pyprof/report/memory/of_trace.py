@@ -6,12 +6,13 @@ launch: for attribution the events take the place of activities.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
-from pyprof.columns.types import Ints
+from pyprof.columns.types import Bools, Ints
 from pyprof.errors import InputError
 from pyprof.model.allocations import CPU, Action, Allocations, AllocationSite, AllocationTrace
 from pyprof.model.markers import Kind
@@ -26,6 +27,7 @@ from pyprof.prof.frame import Frame
 from pyprof.tables.table import Texts
 
 _FROM_HOST = ("to", "_to_copy", "cuda")
+_MAKES_SEED = re.compile(r"torch[/\\]autograd[/\\]__init__\.py\(\d+\): _make_grads$")
 _HINT = "record them: pyprof run --memory net.py, profile_memory=True of torch.profiler, nsys --cuda-memory-usage=true"
 
 
@@ -45,10 +47,11 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
     for one in wanted:
         rows = order[group[order] == one]
         size, address, allocated, reserved = (table[name][rows] for name in ("bytes", "address", "allocated", "reserved"))
+        on_cpu = of_device[one] < 0
         low = trace.source != "kineto"  # cudaMalloc: what an allocator holds, not what tensors do
         devices.append(
             Allocations(
-                int(of_device[one]) if of_device[one] >= 0 else CPU,
+                CPU if on_cpu else int(of_device[one]),
                 np.where(size >= 0, Action.ALLOC, Action.FREE).astype(np.int8),
                 address.astype(np.uint64),
                 np.abs(size),
@@ -58,11 +61,13 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
                 step[rows],
                 places,
                 pid=int(pids[one]) if len(set(of_process.tolist())) > 1 else -1,
-                allocated=allocated if (allocated >= 0).all() else None,
+                # Of the CPU torch counts what it allocated since recording began.
+                allocated=allocated if (allocated >= 0).all() and not (on_cpu and trace.tensors) else None,
                 reserved=reserved if (reserved > 0).all() else None,
                 addressed=bool((address != -1).all()),
                 segments_only=low,
                 optimizer_ns=optimizers,
+                listed=[tensor for tensor in trace.tensors if tensor.device == of_device[one]],
             )
         )
     return AllocationTrace(trace.source, devices)
@@ -82,7 +87,10 @@ def _places(trace: Trace, process: Ints, rules: OpRules) -> tuple[list[Allocatio
     )  # fmt: skip
     records = attribute(stand_in, rules)
     shown = RecordTable(Frame(records))
-    columns = [records["phase"].astype(np.int64)]
+    back = records["corr"].astype(np.int64)
+    phase = records["phase"].astype(np.int64)
+    phase[_seeds(trace)[back]] = PHASES.index("backward")
+    columns = [phase]
     pools: list[list[str | None]] = [[*PHASES, None]]
     for key in ("layer", "op", "src"):
         texts = shown.of(key)
@@ -95,6 +103,16 @@ def _places(trace: Trace, process: Ints, rules: OpRules) -> tuple[list[Allocatio
         phase, layer, op, line = (pool[at] for pool, at in zip(pools, row, strict=True))
         places.append(AllocationSite(phase, layer, op, line, layer is None and op in _FROM_HOST))
     place, step = np.full((2, len(process)), -1)
-    back = records["corr"].astype(np.int64)
     place[back], step[back] = code, records["step"]
     return places, place, step
+
+
+def _seeds(trace: Trace) -> Bools:
+    """Which events are of the gradient of the loss, which Python makes before autograd's engine begins."""
+    table, frames = trace.memory, trace.frames
+    found = np.zeros(len(table["time_ns"]), np.bool_)
+    makes = np.array([*(_MAKES_SEED.search(text) is not None for text in trace.strings.values), False], np.bool_)
+    for row in np.flatnonzero(makes[frames["name"]]).tolist():
+        time, thread = table["time_ns"], frames["thread"][row]
+        found |= (table["thread"] == thread) & (time >= frames["start_ns"][row]) & (time < frames["end_ns"][row])
+    return found

@@ -156,7 +156,7 @@ def lifetimes(trace: Allocations) -> tuple[Lifetimes, list[str]]:
     agree, as notes."""
     seen = _of_events(trace)
     if trace.segments is None:
-        return seen, _notes(0, 0, int(seen.unseen.sum()))
+        return _with_listed(seen, trace), _notes(0, 0, int(seen.unseen.sum()))
     held, count = trace.blocks, len(trace)
     left = np.flatnonzero(seen.free == count)
     left = left[np.argsort(seen.address[left], kind="stable")]
@@ -175,13 +175,25 @@ def lifetimes(trace: Allocations) -> tuple[Lifetimes, list[str]]:
         held.address[rest], held.requested[rest], held.size[rest], never * 0 - 1, np.where(awaiting, -1, count), never,
         held.place[rest], stream, np.zeros(len(rest), np.bool_),
     )  # fmt: skip
-    both = Lifetimes(
-        *(
-            np.concatenate([getattr(one, name) for one in (replace(seen, allocated=allocated), older)])
-            for name in Lifetimes.__dataclass_fields__
-        )
-    )
+    both = _joined(replace(seen, allocated=allocated), older)
     return both, _notes(len(left) - len(of), differ, int(seen.unseen.sum()))
+
+
+def _with_listed(seen: Lifetimes, trace: Allocations) -> Lifetimes:
+    """The blocks and the tensors of the model that no event allocated: they are older, and there at the end."""
+    known = {*seen.address[seen.free == len(trace)].tolist()}
+    rest = [one for one in trace.listed if one.address not in known]
+    size = np.array([one.size for one in rest], np.int64)
+    none, never = np.full(len(rest), -1), np.full(len(rest), len(trace))
+    address = np.array([one.address for one in rest], np.uint64)
+    older = Lifetimes(address, size, size, none, never, never, none, none, np.zeros(len(rest), np.bool_))
+    return _joined(seen, older)
+
+
+def _joined(one: Lifetimes, other: Lifetimes) -> Lifetimes:
+    return Lifetimes(
+        *(np.concatenate([getattr(each, name) for each in (one, other)]) for name in Lifetimes.__dataclass_fields__)
+    )
 
 
 def _notes(lost: int, differ: int, unseen: int) -> list[str]:

@@ -52,6 +52,7 @@ def summarise(overview: Overview, file: str) -> Summary:
         around=around, families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known,
         advice=advice, notes=notes_of(overview, advice, kernels, known), step_phases=step_phases(overview, kernels),
         unseen=unseen, ranges=ranges_of(kernels), run=run_steps(overview.records.ledger),
+        memory=() if overview.records.host is None else tuple(overview.records.host.memory),
     )  # fmt: skip
 
 

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+import msgspec
+
+from pyprof.model.host import MemoryPeak
 from pyprof.model.records import Unseen
 from pyprof.report.advice.base import Advice
 from pyprof.report.run_steps import RunPart, RunSteps
@@ -165,7 +168,8 @@ class Figures:
     wall_ns is exactly busy_ns plus the sum of idle_ns, and busy_ns the sum of busy: means over the devices, None and empty if
     the records have no times, or do not show the device's work (`unseen` says why). kernel_ns, phases, ops, layers, families
     and lost are sums over the kernels of all devices (without a device: the ops on the CPU). around: the layer around `layers`,
-    or ""; ranges: of a capture that holds nothing else; run: the steps of the whole run, None without its ledger.
+    or ""; ranges: of a capture that holds nothing else; run: the steps of the whole run, None without its ledger; memory: the
+    peak of each device, where allocations were recorded.
     """
 
     file: str
@@ -195,6 +199,7 @@ class Figures:
     unseen: Unseen | None = None
     ranges: tuple[RangeTimes, ...] = ()
     run: RunSteps | None = None
+    memory: tuple[MemoryPeak, ...] = ()
 
     @property
     def mfu(self) -> float | None:
@@ -241,8 +246,8 @@ class Figures:
         advice = [{**one._asdict(), "places": [place._asdict() for place in one.places]} for one in self.advice]
         known = None if self.known is None else self.known._asdict()
         names |= {"lost": _dicts(self.lost), "known": known, "advice": advice, "notes": list(self.notes)}
-        names["ranges"] = _dicts(self.ranges)
         names["run"] = None if self.run is None else {**self.run._asdict(), "over": _dicts(self.run.over)}
+        names |= {"ranges": _dicts(self.ranges), "memory": [*map(msgspec.structs.asdict, self.memory)]}
         return json.dumps(names, ensure_ascii=False, indent=1, allow_nan=False)
 
 

@@ -16,6 +16,7 @@ from pyprof.report.run_steps import sentences
 from pyprof.report.summary.blocks import lost_rows, range_rows, share_rows, step_phase_rows
 from pyprof.report.summary.model import ALONE, Device, Figures, StepTimes
 from pyprof.report.summary.styled import Line, Units, at_least, known_share, percent, plain, utilised
+from pyprof.tables.units import mib
 
 LINES = 44  # of a terminal with 45, whose last holds the prompt
 _LEAST_SHARE = 0.005  # of the wall time: smaller parts are summed up as `other`
@@ -161,6 +162,19 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
         yield [(slow, "")]
     for text in () if summary.run is None else sentences(summary.run):
         yield from _wrapped(text, units.width, "", 2)
+    if summary.memory:
+        yield [(_memory(summary), "")]
+
+
+def _memory(summary: Figures) -> str:
+    """`peak memory 220.6 MiB, 234.0 MiB reserved, in forward by gelu at bert/model.py:77 (pyprof memory)`."""
+    most = max(summary.memory, key=lambda one: one.allocated_bytes)
+    reserved = "" if most.reserved_bytes is None else f", {mib(most.reserved_bytes)} reserved"
+    src = most.src and "/".join(most.src.split("/")[-2:])
+    where = [f"{word} {text}" for word, text in (("in", most.phase), ("by", most.op), ("at", src)) if text]
+    of = "" if len(summary.memory) == 1 else f" of GPU {most.device}"
+    reached = f", {' '.join(where)}" if where else ""
+    return f"peak memory{of} {mib(most.allocated_bytes)}{reserved}{reached} (pyprof memory)"
 
 
 def _flowed(pieces: Sequence[str], width: int) -> Iterator[Line]:

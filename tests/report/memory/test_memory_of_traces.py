@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 import pyprof
 from pyprof.cli import main
+from tests.conftest import ROOT
 from tests.counters.test_counters import PID, event, op, trace
 from tests.tiny import Nsys
 
@@ -149,3 +152,25 @@ def test_memory_that_cudamalloc_took(tmp_path: Path) -> None:
     )
     assert [(one["name"], one["bytes"] // MIB) for one in gpu["by"]["op"]] == [("mm", 8), (None, 2)]
     assert cpu["device"] == "cpu" and cpu["peak"]["reserved_bytes"] == MIB
+
+
+@pytest.mark.torch
+def test_a_recorded_step_holds_what_torch_counts(tmp_path: Path) -> None:
+    """Parameters, gradients, optimizer state at the end; activations before backward frees them: what autograd saved."""
+    pytest.importorskip("torch", reason="needs torch")
+    trace_file = tmp_path / "net.json"
+    program = [sys.executable, str(ROOT / "tests" / "programs" / "memory_step.py"), str(trace_file)]
+    result = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
+    counted = json.loads(result.stdout.splitlines()[-1])
+    loaded = pyprof.load(trace_file)
+
+    def bytes_of(at: str) -> dict[str, int]:
+        [device] = loaded.memory(at).to_dict()["devices"]  # type: ignore[misc]
+        return {one["name"]: one["bytes"] for one in device["by"]["kind"]}
+
+    end = bytes_of("end")
+    for kind in ("parameters", "gradients", "optimizer state"):
+        assert end[kind] == counted[kind]
+    times = loaded.memory().devices[0].trace.time_ns
+    most = max(bytes_of(str(int(time))).get("activations", 0) for time in times.tolist())
+    assert most == counted["activations"]

@@ -76,6 +76,7 @@ class Facts(msgspec.Struct):
     with_flops: object = None
     with_modules: object = None
     pyprof_modules: object = None
+    pyprof_memory: object = None
     pyprof: object = None
 
 

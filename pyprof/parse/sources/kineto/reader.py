@@ -8,13 +8,16 @@ and modules become ranges; Python frames give the source line of each op. Projec
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.errors import EmptyCapture, InputError, NotACapture
+from pyprof.model.allocations import Listed
 from pyprof.model.markers import Kind, Marker
 from pyprof.model.trace import ActivityKind, Labels, Table, Trace, chosen, concatenated, make_table
 from pyprof.parse.sources.kineto import exported
@@ -238,6 +241,8 @@ class _TraceReader:
         lacks = notes_of(trace, tables.ops.shapes, sources, shared)
         trace.notes = [*lacks, *trace.notes, *self.file.notes, *tables.left_out.notes()]
         trace.left_out = tables.left_out.activities
+        with suppress(msgspec.ValidationError):  # written by someone else
+            trace.tensors = [] if facts.pyprof_memory is None else msgspec.convert(facts.pyprof_memory, list[Listed])
         if tables.waits:
             trace.notes.append(f"{tables.waits:,} waits and marks of the device's scheduler do no work and are no rows")
 
