@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
 
+    from pyprof.model.allocations import AllocationTrace
     from pyprof.model.records import Records
     from pyprof.model.trace import Trace
     from pyprof.parse.sources.measured.launches import Measured
     from pyprof.prof.frame import Frame
     from pyprof.report.diff.result import Diff
+    from pyprof.report.memory.report import MemoryReport
     from pyprof.report.page.data import Section
     from pyprof.report.summary.screen import Summary
     from pyprof.report.time.overview import Overview
@@ -68,18 +70,26 @@ class Loaded(Rows):
     """The content of a file, as `load` returns it.
 
     file: its name; records: one row a GPU activity (or an op on the CPU), as columns; trace: the tables of a capture, None if
-    the file holds records; measured: its hardware counters, None without. At the prompt and in a notebook it shows its summary;
+    the file holds records; measured: its hardware counters, allocations: its snapshot of memory, None without. At the prompt
+    and in a notebook it shows its summary;
     counting and iteration cover the rows and the columns that `pyprof prof` shows by default.
     """
 
-    def __init__(self, file: str, records: Records, trace: Trace | None, measured: Measured | None = None) -> None:
-        self.file, self.records, self.trace, self.measured = file, records, trace, measured
+    def __init__(
+        self, file: str, records: Records, trace: Trace | None, measured: Measured | None = None,
+        allocations: AllocationTrace | None = None,
+    ) -> None:  # fmt: skip
+        self.file, self.records, self.trace, self.measured, self.allocations = file, records, trace, measured, allocations
 
     def __repr__(self) -> str:
-        return repr(self.summary())
+        return repr(self.summary()) if self.allocations is None else str(self.memory())
 
     def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
+        if self.allocations is None:
+            return self.summary()._repr_html_()
+        from html import escape
+
+        return f"<pre>{escape(str(self.memory()))}</pre>"
 
     def __len__(self) -> int:
         return len(self._shown)
@@ -152,10 +162,21 @@ class Loaded(Rows):
         frame = to_pandas(Table(table.headers, [table.of(header.key) for header in table.headers]))
         return frame.rename(columns={"top_op": "top_level_op", "bottom_op": "bottom_level_op"})
 
+    def memory(self, at: str = "peak") -> MemoryReport:
+        """Report what holds the memory, as `pyprof memory` does: printed it is the screen, `.to_dict()` is everything.
+
+        at: `peak`, `end` or a time such as `105.2ms`. Raises InputError for a file without allocations, UsageError for `at`.
+        """
+        from pyprof.report.memory.make import reported
+
+        return reported(self.trace if self.allocations is None else self.allocations, self.file, at)
+
     def summary(self, gpu: str | None = None) -> Summary:
-        """The summary of this file, as `pyprof.summary` gives it."""
+        """The summary of this file, as `pyprof.summary` gives it. Raises InputError for a snapshot of memory."""
         from pyprof.report.summary.make import summarise
 
+        if self.allocations is not None:
+            raise InputError(f"{self.file}: a snapshot of torch's memory, not a capture", "call memory()")
         return self._summary if gpu is None else summarise(self._seen(gpu), self.file)
 
     @cached_property

@@ -39,6 +39,7 @@ COMMANDS = (
     ),
     Command("ranks", "pyprof.commands.ranks", "many ranks: stragglers and their causes, waiting, overlap, bandwidth"),
     Command("gaps", "pyprof.commands.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
+    Command("memory", "pyprof.commands.memory", "what holds the memory at its peak, by kind, layer, line; out of memory"),
     Command("trace", "pyprof.commands.trace", "a timeline for ui.perfetto.dev, each kernel with all that is known of it"),
     Command("counters", "pyprof.commands.counters", "measured counters of each launch beside what the algorithm needs"),
     Command("timers", "pyprof.commands.timers", "timers inside a kernel: time of its blocks, balance of its lanes, timeline"),
@@ -55,7 +56,7 @@ COMMANDS = (
 # Those that read captures, and can keep what they found in them.
 _CACHED = ("prof", "summary", "report", "diff", "ranks", "gaps", "trace", "counters")
 # Those that read files in this process, and run no program.
-_READERS = ("parse", *_CACHED, "scrub")
+_READERS = ("parse", *_CACHED, "memory", "scrub")
 _BY_NAME = {command.name: command for command in COMMANDS}
 _OBJECTS = 100_000  # made between two searches for garbage: more than a command and a small capture need
 

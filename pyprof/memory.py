@@ -35,17 +35,19 @@ _given: ContextVar[int | None] = ContextVar("--max-memory, in bytes", default=No
 
 
 class Size(NamedTuple):
-    """Counts of a capture: GPU activities, API calls, ranges, bytes of JSON; or the number of stored records."""
+    """Counts of a capture: GPU activities, API calls, ranges, bytes of JSON; or stored records; or bytes of a snapshot."""
 
     activities: int = 0
     launches: int = 0
     ranges: int = 0
     json_bytes: int = 0
     records: int = 0
+    pickle_bytes: int = 0
 
 
 _PARSING = (150, 50, 50, 0.3)
 """Peak bytes for each activity, API call, range and byte of JSON, from a capture to records."""
+_PICKLE = 6  # peak bytes for each of a snapshot
 _RECORD_BYTES = {"prof": 200, "summary": 400, "gaps": 380, "report": 450, "diff": 800, "ranks": 400, "trace": 650}
 """Peak bytes for each record in a command."""
 
@@ -99,9 +101,21 @@ def machine_bytes() -> int | None:
     return min(found, default=None)
 
 
+def free_bytes(path: str = "/proc/meminfo") -> int | None:
+    """Bytes of memory that programs can still have; None if the system does not report them."""
+    try:
+        with open(path) as stream:
+            for line in stream:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def expected_bytes(size: Size, command: str, *, parquet: bool = False) -> int:
     """Peak memory of a command on a file of this size: of parsing or of what follows, whichever is more; `trace` needs both."""
-    parsing = sum(each * rows for each, rows in zip(_PARSING, size[:4], strict=True))
+    parsing = sum(each * rows for each, rows in zip(_PARSING, size[:4], strict=True)) + _PICKLE * size.pickle_bytes
     working = (size.records or size.activities) * _RECORD_BYTES.get(command, 0)
     arrow = parquet or size.records > 0 or size.ranges >= _MANY_TEXTS
     start = _START_BYTES + (size.json_bytes > 0) * _JSON_BYTES + arrow * _ARROW_BYTES

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ _SUSPECT = re.compile(r"[^ -~]")  # `re` has no class for unprintable characters
 _QUIET_S = 1.0  # of the first stage on: what ends before has no bar
 _LEAST_S = 0.2  # of each later stage
 _REFRESH_S = 0.1
+_TOLD_S = 2.0
 _watched = -1  # the process whose stages are shown
 _begun = 0.0  # when the first of them began
 _current: _Bar | None = None
@@ -62,6 +64,29 @@ def cut(text: str, most: int) -> str:
 def tell(text: str) -> None:
     """Print a line on standard error. Raises OSError if that is full."""
     print(cut(visible(cut(text, MOST)), MOST), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def told_late(text: str, begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Tell what is under way once it has taken two seconds, where no bar of a stage shows it. begun: whether it has begun."""
+    ended = threading.Event()
+
+    def watch_it() -> None:
+        since = None
+        while not ended.wait(_TOLD_S / 8):
+            since = since or (time.monotonic() if begun() else None)
+            if since and time.monotonic() > since + _TOLD_S and _current is None:
+                with suppress(OSError):
+                    tell(f"pyprof: {text} ...")
+                return
+
+    thread = threading.Thread(target=watch_it, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def watch() -> None:

@@ -240,6 +240,14 @@ def test_compressed_records_are_one_readable_line(tmp_path: Path) -> None:
         assert "gunzip -c" in raised.value.hint
 
 
+@pytest.mark.parametrize("begins", [b"SQLite format 3\x00", b"PAR1"])
+def test_of_compressed_captures_only_traces_are_read(tmp_path: Path, begins: bytes) -> None:
+    (tmp_path / "net.sqlite.gz").write_bytes(gzip.compress(begins + bytes(100)))
+    with pytest.raises(NotACapture, match="compressed") as raised:
+        load(str(tmp_path / "net.sqlite.gz"))
+    assert raised.value.hint.startswith("gunzip -k ")
+
+
 @pytest.mark.parametrize(
     ("begins", "named"),
     [

@@ -158,6 +158,7 @@ METHODS = {
     "ops": "shapes",
     "plot_layers": "",
     "plot_roofline": "gpu",
+    "memory": "at",
     "plot_timeline": "",
     "summary": "gpu",
     "to_pandas": "what, columns, kinds",

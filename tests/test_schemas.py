@@ -28,6 +28,7 @@ from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.division import BUSY
 from tests.rank_traces import Steps
 from tests.report.diff.test_diff import Program, steady
+from tests.report.memory.snapshots import out_of_memory
 from tests.report.test_unseen import ranges_alone
 from tests.timers.test_block_timers import filled
 from tests.tiny import Nsys
@@ -183,6 +184,9 @@ def test_reports_of_hand_written_captures(tmp_path: Path, capsys: pytest.Capture
     obeys("summary", written(capsys, "summary", ranks))
     obeys("diff", found := written(capsys, "diff", ranks, ranks))
     assert found["files"] == [ranks, ranks] and len(found["ranks"]) == 3
+    snapshot = str(out_of_memory(tmp_path / "snapshot.pickle"))
+    obeys("memory", found := written(capsys, "memory", snapshot))
+    assert found["devices"][0]["oom"] and len(written(capsys, "memory", snapshot, snapshot)["files"]) == 2
     filled().save(tmp_path / "timers.npz")
     for table in ("blocks", "lanes"):
         obeys("timers", written(capsys, "timers", str(tmp_path / "timers.npz"), "--table", table))
@@ -227,8 +231,19 @@ def varying(path: Path, known: bool) -> str:
     return str(n.write(path))
 
 
+def with_ledger(capture: str, ns: int) -> None:
+    """Write a ledger with everything in it beside the capture."""
+    known = {"schema": 1, "by": "step", "device_ns": 5, "allocated": 1, "reserved": 2, "peak": 3, "tokens": 4}
+    lines = [{**known, "step": n, "begin_ns": 2 * ns * n, "wall_ns": ns + n % 3, "recorded": n in (2, 3)} for n in range(60)]
+    lines.append({"schema": 1, "compile": "recompile", "step": 0, "frame": "f", "reason": "size", "file": "net.py", "line": 1})
+    path = Path(capture)
+    path.with_name(f"{path.stem}.steps.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+
 def test_no_key_is_dead(tmp_path: Path, captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = changed(tmp_path)
+    with_ledger(before, 1_000)
+    with_ledger(after, 1_200)
     ranks = str(Steps(2).write(tmp_path / "ranks"))
     longer = Program(steady(steps=7))
     longer.shapes = "fp32[32,512], fp32[512,512], None"

@@ -143,7 +143,7 @@ def _write_text(text: str, options: argparse.Namespace) -> None:
 
 def _gate(found: Comparison, limit: float, of: str = "") -> int:
     """The exit code of --fail-over; prints the verdict."""
-    step = found.step
+    step = found.run or found.step
     before, after = (found.before_ns, found.after_ns) if step is None else (step.before_ns, step.after_ns)
     if not before:
         raise InputError("the first capture holds no time to compare with", "give a capture in which something ran")

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
 from pyprof.messages import tell
+from pyprof.model import ledger
+from pyprof.parse.records.dataset import named_rank
+from pyprof.parse.records.locations import File
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.report.ranks.advice import lines
 from pyprof.report.ranks.results import PER_STEP, TABLES, matrix_of
 from pyprof.report.ranks.survey import Survey, survey
 from pyprof.report.ranks.units import files_of
+from pyprof.report.run_steps import run_steps, sentences
 from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import on_terminal, ordered, say, write
 from pyprof.tables.screen import add_tables, one_table_option, selected
@@ -49,8 +54,9 @@ def run(options: argparse.Namespace) -> int:
     if options.folder is None and options.matrix is None and one_table_option(options):
         options.table = options.table or "ranks"
     choose = (lambda records: in_window(records, options)) if window_given(options) else None
-    whole = survey(files_of(options.file), choose)
-    _show(whole, options)
+    files = files_of(options.file)
+    whole = survey(files, choose)
+    _show(whole, files, options)
     sys.stdout.flush()
     for failure in whole.failures:
         tell(f"failed: {failure}")
@@ -59,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if whole.failures else 0
 
 
-def _show(whole: Survey, options: argparse.Namespace) -> None:
+def _show(whole: Survey, files: Sequence[File], options: argparse.Namespace) -> None:
     if options.folder is not None:
         _write_all(whole, Path(options.folder), options)
     elif options.matrix is not None or options.table is not None:
@@ -68,7 +74,17 @@ def _show(whole: Survey, options: argparse.Namespace) -> None:
     elif options.format == "json":
         write([make(whole).take(slice(options.top)) for make in TABLES.values()], options)
     else:
-        _print_screen(whole, options)
+        _print_screen(whole, [*_runs(files)], options)
+
+
+def _runs(files: Sequence[File]) -> Iterator[str]:
+    """A line on the whole run of each rank that has a ledger."""
+    for file in files:
+        path = ledger.beside(str(file))
+        run = None if path is None else run_steps(ledger.read(path))
+        if run is not None:
+            rank = named_rank(file)
+            yield f"{f'rank {rank}' if rank >= 0 else file.name}: {next(sentences(run))}"
 
 
 def _write_all(whole: Survey, folder: Path, options: argparse.Namespace) -> None:
@@ -83,9 +99,10 @@ def _write_all(whole: Survey, folder: Path, options: argparse.Namespace) -> None
         write(table.take(slice(options.top))._replace(title=""), options)
 
 
-def _print_screen(whole: Survey, options: argparse.Namespace) -> None:
+def _print_screen(whole: Survey, runs: Sequence[str], options: argparse.Namespace) -> None:
     top = _SHOWN if options.top is None else options.top
-    say(lines(whole))
+    left = [f"{len(runs) - top} more ranks"] * (len(runs) > top)
+    say([*lines(whole), *runs[:top], *left])
     tables = [
         _on_screen(table, top, on_terminal(options)) for name in _SCREEN if top and len((table := TABLES[name](whole)).rows)
     ]

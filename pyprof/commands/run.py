@@ -2,12 +2,13 @@
 
     pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS; torchrun ...)
 
-The program keeps its arguments, standard streams, signals and exit code; what pyprof prints goes to standard error. The capture
-and its records stay beside each other as NAME.*, with the rank in the name in a distributed job. Existing files are never
+The program keeps its arguments, standard streams and signals, and its exit code is that of `pyprof run`, even where no capture
+came of it, which a line then says; what pyprof prints goes to standard error. The capture, its records and a ledger of all
+steps (NAME.steps.jsonl) stay beside each other as NAME.*, with the rank in the name in a distributed job. Existing files are never
 replaced: the new ones are NAME.2.*, NAME.3.*.
 
-If the program makes training steps (optimizer.step() or pyprof.step()), the first two after warm-up are recorded; else the
-whole run, up to --limit and --limit-time.
+If the program makes training steps (optimizer.step() or pyprof.step()), five after warm-up are recorded; else the whole run, up
+to --limit and --limit-time.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
-from pyprof.errors import EmptyCapture, PyprofError, ToolError, UsageError
-from pyprof.messages import tell
+from pyprof.errors import EmptyCapture, InputError, PyprofError, ToolError, UsageError
+from pyprof.messages import tell, told_late
+from pyprof.parse.records.dataset import named_rank
 from pyprof.recording.limits import Bounds, ns_per_byte
 from pyprof.recording.metrics import measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tool", choices=tools, default="auto", help=text)
     text = (
         "record steps A to B-1, counted from 0 by optimizer steps or pyprof.step(); with torch.profiler also several windows, "
-        "A:B,C:D, each in its own file in the folder NAME; all: the whole program (default: two steps after warm-up)"
+        "A:B,C:D, each in its own file in the folder NAME; all: the whole program (default: five steps after warm-up)"
     )
     parser.add_argument("--steps", metavar="A:B", help=text)
     text = "stop recording when the trace is expected to become larger than N GB; 0: never (default %(default)s)"
@@ -57,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--forks", action="store_true", help="nsys: record forked processes too (data-loader workers)")
     text = f"torch.compile names its kernels and records their bytes, those on the CPU too (sets {', '.join(INDUCTOR)})"
     parser.add_argument("--inductor", action="store_true", help=text)
+    text = (
+        "torch.profiler: record no Python frames: no source lines and layers, but a program in which Python is slow runs faster"
+    )
+    parser.add_argument("--no-stacks", dest="stacks", action="store_false", help=text)
     text = "torch.profiler: record hardware metrics, by Nsight Compute's names, for `pyprof counters`"
     parser.add_argument("--metrics", metavar="METRIC,...", help=text)
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
@@ -65,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Record, parse, print. Returns the program's exit code, or 1 if it succeeded but nothing could be read."""
+    """Record, parse, print. Returns the program's exit code, even if nothing was recorded or could be read."""
     steps = None if options.steps is None else parse_steps(options.steps)
     bounds = _bounds(options)
     command, name = _command(options)
@@ -74,7 +80,18 @@ def run(options: argparse.Namespace) -> int:
     tool = choose_tool(_tool(options.tool, metrics), len(steps or [0]))
     with terminated_by_exception():
         suffix = f".rank{rank}" if rank else ""
-        plan = RunPlan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics)
+        plan = RunPlan(
+            command,
+            tool,
+            options.output or name,
+            steps,
+            bounds,
+            suffix,
+            options.forks,
+            options.inductor,
+            metrics,
+            options.stacks,
+        )
         if rank in ("", "0"):
             _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
         recording = record(plan)
@@ -87,19 +104,13 @@ def run(options: argparse.Namespace) -> int:
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
             if rank in ("", "0"):
-                from pyprof.commands.summary import show, summary_of
-
-                window = None if recording.window is None else "{}:{}".format(*recording.window)
-                steps_shown = argparse.Namespace(step=window, range=None, time=None)
                 print(file=sys.stderr)
-                show([summary_of(str(one), None, steps_shown) for one in recording.captures], human=True, stream=sys.stderr)
+                with told_late("making the summary"):
+                    _summarise(recording)
         except PyprofError as error:
-            if not recording.code:
-                raise
-            _say(f"{error} ({error.hint})" if error.hint else str(error))  # the exit code is the failed program's
-        except OSError as error:  # standard error is closed or full
-            if not recording.code or error.filename is not None:
-                raise
+            _say(f"{error} ({error.hint})" if error.hint else str(error))
+        except OSError as error:
+            _say(str(error))  # nothing where standard error is closed or full
     return recording.code
 
 
@@ -161,6 +172,44 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
 
     top: how many ops, None: another rank prints.
     """
+    _check(recording, steps)
+    from pyprof.commands import parse as parse
+    from pyprof.loading.load import load
+    from pyprof.model.records import concatenate
+
+    parser = argparse.ArgumentParser()
+    parse.add_arguments(parser)
+    names = []
+    for capture in list(recording.captures):
+        names.append(str(record_name(capture)))
+        _progress(f"reading {capture} ({capture.stat().st_size / 1e6:.0f} MB)")
+        try:
+            with told_late(f"reading {capture}"):
+                parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
+        except EmptyCapture as error:
+            if len(recording.captures) == 1:
+                raise ToolError(f"{capture}: the program ran no op of torch while it was recorded") from error
+            capture.unlink()  # of a process that did nothing, or of a program that another one replaced
+            recording.captures.remove(capture)
+            del names[-1]
+    if top is not None:
+        records = concatenate([load(name) for name in names])
+        if recording.window is not None:
+            first, end = recording.window
+            records = records.select((records["step"] >= first) & (records["step"] < end))
+        if top:
+            from pyprof.recording.limits import print_top
+
+            print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
+    window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
+    _say(f"all kernels: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
+    _say(f"this summary again: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
+    if len(names) > 1 and ".rank" in names[0]:
+        _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
+
+
+def _check(recording: Recording, steps: Steps | None) -> None:
+    """Raise ToolError where there is no capture."""
     if not recording.processes and not recording.unexported:
         raise ToolError(
             "nothing was recorded: no process of the program imported torch",
@@ -183,36 +232,24 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
         raise ToolError(f"{report}: {problem}", f"try by hand: {shlex.join([*by_hand, str(report)])}")
     if not recording.captures:
         raise ToolError("the program left no capture", _cause(recording))
-    from pyprof.commands import parse as parse
-    from pyprof.loading.load import load
-    from pyprof.model.records import concatenate
-    from pyprof.model.trace import ActivityKind
 
-    parser = argparse.ArgumentParser()
-    parse.add_arguments(parser)
-    names, on_gpu = [], True
-    for capture in recording.captures:
-        names.append(str(record_name(capture)))
-        _progress(f"reading {capture} ({capture.stat().st_size / 1e6:.0f} MB)")
-        try:
-            parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
-        except EmptyCapture as error:
-            raise ToolError(f"{capture}: the program ran no op of torch while it was recorded") from error
-    if top is not None:
-        records = concatenate([load(name) for name in names])
-        on_gpu = bool((records["kind"] != ActivityKind.CPU).any())
-        if recording.window is not None:
-            first, end = recording.window
-            records = records.select((records["step"] >= first) & (records["step"] < end))
-        if top:
-            from pyprof.recording.limits import print_top
 
-            print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
-    window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
-    _say(f"all kernels: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
-    _say(f"this summary again: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
-    if on_gpu and len(names) > 1 and ".rank" in names[0]:
-        _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
+def _summarise(recording: Recording) -> None:
+    """Print the screen of a program, or the one of a job's ranks."""
+    names = [str(one) for one in recording.captures]
+    window = None if recording.window is None else "{}:{}".format(*recording.window)
+    if len(names) > 1 and len({named_rank(one) for one in recording.captures} - {-1}) == len(names):
+        from pyprof.commands import ranks as ranks
+
+        parser = argparse.ArgumentParser()
+        ranks.add_arguments(parser)
+        with redirect_stdout(sys.stderr), suppress(InputError):  # ranks that have nothing in common to compare
+            ranks.run(parser.parse_args([*names, *(["--step", window] if window else [])]))
+            return
+    from pyprof.commands.summary import show, summary_of
+
+    steps = argparse.Namespace(step=window, range=None, time=None)
+    show([summary_of(name, None, steps) for name in names], human=True, stream=sys.stderr)
 
 
 def _cause(recording: Recording) -> str:

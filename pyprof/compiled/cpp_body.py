@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pyprof.compiled.flow import Accesses, Flow, IndexLane, Value, product, weight_of
-from pyprof.compiled.syntax import called, names_in
+from pyprof.compiled.syntax import called, names_in, parsed
 
 Loops = dict[str, int | None]  # variable of each loop -> number of its values (None: unknown)
 _TEMPLATE = re.compile(r"(?<=\w)\s*<(?:[^<>()]|\(\w*\))*>(?=\s*(?:[(.,>]|::|$|\w+\s*=))")
@@ -76,7 +76,7 @@ class CppBody:
     def _follow(self, text: str) -> None:
         """Follow one statement. If it is not understood, its pointers and operations become unknown."""
         try:
-            for statement in ast.parse(text).body:
+            for statement in parsed(text).body:
                 self._statement(statement)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self._pass_on(_WORD.findall(text))

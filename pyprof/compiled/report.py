@@ -17,7 +17,7 @@ from pyprof.hardware import cpus
 from pyprof.model.records import Records
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.prof.sums import sums_of
+from pyprof.prof.sums import is_enough, sums_of
 from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Fractions, Header, Integers, Table, Values
 
@@ -28,13 +28,14 @@ _NO_AMOUNT = 1 << 53  # bytes or operations
 
 
 class LaunchSums(NamedTuple):
-    """Sums by group: launches, ns, bytes and FLOPs (-1 unknown), ns of launches with known bytes."""
+    """Sums by group: launches, ns, bytes and FLOPs (-1 unknown), ns of launches with known bytes, and with known FLOPs."""
 
     launches: Ints
     ns: Ints
     bytes: Ints
     flops: Ints
     known_ns: Ints
+    flop_ns: Ints
 
 
 class LaunchGroups(NamedTuple):
@@ -68,18 +69,20 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> LaunchGr
             [product((launch.flops, n)) for launch, n in zip(launches, count.tolist(), strict=True)],
         ),
     ):
-        known = (values[rows] >= 0) & np.array([launch.library for launch in launches], np.bool_)[code]
+        costed = [launch.library or launch.category == "memcpy" for launch in launches]  # as the op or copy that they are
+        known = (values[rows] >= 0) & np.array(costed, np.bool_)[code]
         total, spent = (summed(code[known], part[known], len(launches)) for part in (values[rows], time))
-        any_known = np.bincount(code[known], minlength=len(launches)) > 0
+        number = np.bincount(code[known], minlength=len(launches))
         of_own = _whole(own)
-        amounts.append((np.where(any_known, total, of_own), np.where(of_own >= 0, ns, spent)))
-    (moved, known_ns), (flops, _) = amounts
+        of_rows = np.where(is_enough(spent, ns, number, count), total, -1)
+        amounts.append((np.where(number > 0, of_rows, of_own), np.where((of_own >= 0) & (number == 0), ns, spent)))
+    (moved, known_ns), (flops, flop_ns) = amounts
     known_ns = np.where(np.bincount(code, frame.host_times[rows], len(launches)) > 0, 0, known_ns)  # no rate follows
     peak = _peaks(frame, code, rows, len(launches))
     names = np.array([f"{one.kernel} {one.graph} {one.category} {one.file} {one.nodes}" for one in launches], np.str_)
     order = np.lexsort((names, -ns))
     order = order[count[order] > 0]
-    sums = LaunchSums(*(column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns)))
+    sums = LaunchSums(*(column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns, flop_ns)))
     return LaunchGroups([launches[i] for i in order.tolist()], sums, peak[order])
 
 
@@ -126,7 +129,7 @@ _UNITS = {"GB": "GB", "GB/s": "GB/s", "GFLOP": "GFLOP", "Bytes": "B"}  # units o
 
 def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0) -> Header:
     unit = _UNITS.get(text) or text.partition("(")[2].rstrip(")")
-    share, detail = key == "busy", key in ("graph", "wall", "gb", "gflop", "from", "file")
+    share, detail = key == "busy", key in ("graph", "wall", "gb", "gflop", "known", "from", "file")
     return Header(key, text, about, unit, max(width, len(text)), grow, "-", share=share, detail=detail)
 
 
@@ -147,7 +150,9 @@ def _amounts(sums: LaunchSums, times: BusyTimes) -> Cells:
         (_header("gb", "GB", "10^9 bytes read and written"), billions(sums.bytes)),
         (_header("gbs", "GB/s", "rate of those with known bytes"), Fractions.not_nan(_rate(sums), 2)),
         (_header("gflop", "GFLOP", "10^9 operations"), billions(sums.flops)),
-    ]
+        (_header("known", "Known(%)", "share of the time whose FLOPs are known"),
+         Fractions.not_nan(100 * sums.flop_ns / np.where(sums.ns > 0, sums.ns, np.nan), 2)),
+    ]  # fmt: skip
 
 
 def _rate(sums: LaunchSums) -> Floats:

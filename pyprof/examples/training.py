@@ -3,7 +3,7 @@
     pyprof run -m pyprof.examples.training
     pyprof run --steps 2:4 -o net -m pyprof.examples.training --steps 6      records the third and the fourth of six
 
-What to look for: in the summary the two steps after warm-up alone were recorded; time by phase (backward takes about twice as
+What to look for: in the summary the five steps after warm-up alone were recorded; time by phase (backward takes about twice as
 long as forward); the layers under their names in the model (`block.mlp.0`). `pyprof prof FILE --tree layer` gives each layer's
 FLOPs, and `--where dir=bprop` the backward ops under the shapes of their forward.
 """

@@ -19,6 +19,7 @@ from pyprof.messages import stage
 from pyprof.parse.sources.inputs import GZIP, HEAD_BYTES, SQLITE, Input
 
 if TYPE_CHECKING:
+    from pyprof.model.allocations import AllocationTrace
     from pyprof.model.opcall import OpRules
     from pyprof.model.records import Records
     from pyprof.model.trace import Trace
@@ -51,7 +52,7 @@ class InputFormat(NamedTuple):
 
     name: str
     sniff: Callable[[Input], bool]
-    read: Callable[[Input], Trace | Records | Measured]
+    read: Callable[[Input], Trace | Records | Measured | AllocationTrace]
     alone: bool = False
     size: Callable[[Input], Size | None] = lambda _: None
 
@@ -247,8 +248,20 @@ COUNTERS = (
 )
 
 
-# Both are named in the help pages.
-FORMAT_NAMES, COUNTER_NAMES = (tuple(form.name for form in formats) for formats in (CAPTURES + RECORDS, COUNTERS))
+SNAPSHOTS = (
+    InputFormat(
+        "snapshot of torch's memory",
+        lambda given: _module("sources.snapshot_file").is_snapshot(given.head),
+        lambda given: _module("sources.snapshot").read(given.stream(), given.name),
+        size=lambda given: Size(pickle_bytes=given.path.stat().st_size) if given.is_file else None,
+    ),
+)
+
+
+# All are named in the help pages.
+FORMAT_NAMES, COUNTER_NAMES, SNAPSHOT_NAMES = (
+    tuple(form.name for form in formats) for formats in (CAPTURES + RECORDS, COUNTERS, SNAPSHOTS)
+)
 
 Known = Callable[[Path], "Records | None"]
 
@@ -261,8 +274,10 @@ def read(name: str, formats: tuple[InputFormat, ...], known: Known | None = None
     return cast("Trace | Records", read_any(name, formats, known))
 
 
-def read_any(name: str, formats: tuple[InputFormat, ...], known: Known | None = None) -> Trace | Records | Measured:
-    """As `read`, but the formats may include measured counters."""
+def read_any(
+    name: str, formats: tuple[InputFormat, ...], known: Known | None = None
+) -> Trace | Records | Measured | AllocationTrace:
+    """As `read`, but the formats may include measured counters and snapshots of memory."""
     with Input(name) as given:
         form = _format(given, formats)
         if known is not None and form.alone and given.is_file and (records := known(given.path)) is not None:
@@ -291,11 +306,7 @@ _STRANGERS = (
         "a ZIP archive, such as a checkpoint of torch.save, not a capture",
         "pass the capture itself",
     ),
-    (
-        rb"\x80[\x02-\x05]",
-        "a pickle (a checkpoint, or a snapshot of torch's memory), not a capture",
-        "a snapshot: pyprof memory FILE; else pass the capture itself",
-    ),
+    (rb"\x80[\x02-\x05]", "a pickle, such as a checkpoint, not a capture", "pass the capture itself"),
 )
 _ROCPROF = "kernels without ops", "record with torch.profiler, which knows AMD's kernels too: pyprof run python PROGRAM.py"
 # As above, by the unpacked text.
@@ -315,6 +326,10 @@ _STRANGE_TEXTS = (
 
 
 def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
+    if any(form.sniff(given) for form in SNAPSHOTS):
+        if SNAPSHOTS[0] in formats:
+            return SNAPSHOTS[0]
+        raise NotACapture(f"{given.name}: a snapshot of torch's memory, not a capture", f"pyprof memory {given.path}")
     for pattern, what, hint in _STRANGERS:
         if re.match(pattern, given.head) and given.path.suffix not in (*_NCU_NAMES, *_REPORT_NAMES):
             raise NotACapture(f"{given.name}: {what}", hint)
@@ -324,21 +339,28 @@ def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
     for form in formats:
         if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever its name is
             return form
+    raise _unknown(given, formats)
+
+
+def _unknown(given: Input, formats: tuple[InputFormat, ...]) -> InputError:
+    """The error that says what an input in none of these formats is."""
     name = str(given.path)
     if any(form.sniff(given) for form in COUNTERS if form not in formats):
-        raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
+        return NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
     if _BLOCK_TIMES.search(given.text(_FIRST_BYTES)):
-        raise NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", TIMERS.format(name))
+        return NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", TIMERS.format(name))
     if given.folder:
-        raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
+        return InputError(f"{name}: is a directory, not a capture", "name one file in it")
     if given.head.startswith(SQLITE):
         if any(table.startswith("rocpd_") for table in given.tables):
-            raise NotACapture(f"{given.name}: a database of rocprofv3: {_ROCPROF[0]}", _ROCPROF[1])
-        raise NotACapture(
+            return NotACapture(f"{given.name}: a database of rocprofv3: {_ROCPROF[0]}", _ROCPROF[1])
+        return NotACapture(
             f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
             "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
         )
-    raise NotACapture(
+    if given.text(len(SQLITE)).startswith((SQLITE, b"PAR1")):
+        return NotACapture(f"{given.name}: compressed; of captures only traces in JSON are read so", f"gunzip -k {name}")
+    return NotACapture(
         f"{given.name}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
         "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",
     )

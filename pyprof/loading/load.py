@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyprof.errors import InputError, NotACapture
-from pyprof.loading.formats import CAPTURES, COUNTERS, RECORDS, TIMERS, op_rules, read, read_any
+from pyprof.loading.formats import CAPTURES, COUNTERS, RECORDS, SNAPSHOTS, TIMERS, op_rules, read, read_any
 from pyprof.messages import stage
 from pyprof.model import ledger
 
 if TYPE_CHECKING:
+    from pyprof.model.allocations import AllocationTrace
     from pyprof.model.records import Records
     from pyprof.model.trace import Trace
     from pyprof.parse.attribution.captured import GraphTrace
@@ -93,7 +94,10 @@ def load(name: str, graphs: str | None = None, *, with_host: bool = False) -> Re
         return load_with_trace(name, graphs)[0]
     kept = _Kept(graphs)
     found = [_with_graphs(read(name, CAPTURES + RECORDS, kept.find), name, graphs, kept)]
-    return _attributed(found, name, kept, with_host=with_host)
+    records = _attributed(found, name, kept, with_host=with_host)
+    path = ledger.beside(name) if with_host else None
+    records.ledger = None if path is None else ledger.read(path)
+    return records
 
 
 def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False) -> tuple[Records, Trace | None]:
@@ -118,22 +122,42 @@ def load_capture(path: Path, graphs: str | None = None, *, with_host: bool = Tru
     return _attributed([_with_graphs(read(str(path), CAPTURES), str(path), graphs)], str(path), with_host=with_host)
 
 
-def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trace | None, Measured | None]:
-    """As `load_with_trace`, and measured counters if the file has them; a file with counters only has no records."""
+def load_everything(
+    name: str, graphs: str | None = None
+) -> tuple[Records, Trace | None, Measured | None, AllocationTrace | None]:
+    """As `load_with_trace`, and measured counters or a snapshot of memory if the file has them; it has no records then."""
+    from pyprof.model.allocations import AllocationTrace
     from pyprof.parse.sources.measured.launches import Measured
 
     if "://" in name:
-        return *load_with_trace(name, graphs), None
-    found = read_any(name, CAPTURES + RECORDS + COUNTERS)
+        return *load_with_trace(name, graphs), None, None
+    found = read_any(name, CAPTURES + RECORDS + COUNTERS + SNAPSHOTS)
+    if isinstance(found, AllocationTrace):
+        from pyprof.model.records import empty
+
+        return empty(found.source), None, None, found
     if isinstance(found, Measured):
         from pyprof.model.records import empty
 
-        return empty(found.tool), None, found
+        return empty(found.tool), None, found, None
     from pyprof.model.trace import Trace
 
     trace = found if isinstance(found, Trace) else None
     records = _attributed([_with_graphs(found, name, graphs)], name, with_host=True)
-    return records, trace, trace.measured if trace is not None else None
+    return records, trace, trace.measured if trace is not None else None, None
+
+
+def load_allocations(name: str) -> AllocationTrace | Trace | None:
+    """A snapshot of memory, or the tables of a capture; None for records. Raises as `load`."""
+    from pyprof.model.records import Records
+
+    if "://" in name:
+        from pyprof.parse.records.locations import fetched, locate
+
+        with fetched(locate(name)) as path:
+            return load_allocations(str(path))
+    found = read_any(name, SNAPSHOTS + CAPTURES + RECORDS)
+    return None if isinstance(found, Records) else cast("AllocationTrace | Trace", found)
 
 
 def load_counters(name: str) -> tuple[Measured, Trace | None]:

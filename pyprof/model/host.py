@@ -50,7 +50,7 @@ class Wait(msgspec.Struct):
     active: list[int]
 
 
-class Allocations(msgspec.Struct):
+class AllocationCalls(msgspec.Struct):
     """Calls of one process that allocate or free memory of a device, in order of begin. code: place of each one's name in
     `names`."""
 
@@ -138,7 +138,7 @@ class Host(msgspec.Struct):
     shapes: bool = False
     doing: list[Doing] = []
     begins: list[tuple[int, int, int]] = []
-    allocations: list[Allocations] = []
+    allocations: list[AllocationCalls] = []
     compilations: list[Compilation] = []
     compiled: list[CompileEvent] = []
     whereabouts: Whereabouts | None = None

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.host import Host, MarkedSteps
+from pyprof.model.ledger import Ledger
 from pyprof.model.opcall import OpCall
 from pyprof.model.scheduler_steps import EngineStep, read_together
 from pyprof.model.trace import Strings
@@ -169,7 +170,8 @@ class Records:
     name in its stack's seq_names. counts: cases that attribution could not settle, by name. notes: for people. utc_ns: add it
     to a time to get nanoseconds since 1970, -1 unknown (also for several captures together). unseen: what hides most of the
     device's work, None: nothing. steps, host: the capture's steps
-    and its host's work, None if the file has records alone (or they were not requested).
+    and its host's work, None if the file has records alone (or they were not requested). ledger: all steps of the run that was
+    recorded, None where none is beside the file.
     """
 
     columns: dict[str, Array]
@@ -187,6 +189,7 @@ class Records:
     unseen: Unseen | None = None
     steps: MarkedSteps | None = None
     host: Host | None = None
+    ledger: Ledger | None = None
 
     def __len__(self) -> int:
         return len(self.columns["kind"])

@@ -123,8 +123,12 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
     "memory": (
         _c("time_ns", "i8", "when memory was allocated or freed"),
         _c("thread", "i4", "row of `threads`"),
-        _c("bytes", "i8", "allocated, or freed where below 0 (a change, not what is in use; Kineto only)", 0),
+        _c("bytes", "i8", "allocated, or freed where below 0: by tensors (Kineto), by cudaMalloc (nsys)", 0),
         _c("device", "i4", "device ordinal; -1: the host's memory"),
+        _c("address", "i8", "address of the block"),
+        _c("allocated", "i8", "bytes of this memory that were allocated just after"),
+        _c("reserved", "i8", "bytes that the allocator held just after"),
+        _c("corr", "i8", "correlation id of the API call; -1 none", narrow=True),
     ),
     "frames": (
         _c("start_ns", "i8", "begin of a call of a Python function, or of a C function from Python"),

@@ -26,6 +26,7 @@ from pyprof.nvtx.loops import patch_loaders, patch_optimizers
 from pyprof.nvtx.mode import patch_mode
 from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_custom_ops, patch_ops
 from pyprof.nvtx.state import STATE, Stats
+from pyprof.nvtx.traceback import close_again, closing
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 _MODES = ("auto", "on")
@@ -35,7 +36,8 @@ _patches: Patches | None = None
 _method = "patch"
 _user_patches = Patches()
 held_back = False  # whether `pyprof.profile` decides when to record, rather than the program's own init()
-step_listeners: list[Callable[[], None]] = []  # called when a step begins, whether or not torch is instrumented
+# Called with its tokens when a step begins, whether or not torch is instrumented.
+step_listeners: list[Callable[[int | None], None]] = []
 
 
 @cache
@@ -189,8 +191,12 @@ def end_step() -> None:
     """Close the open step of this thread, if any."""
     local = STATE.local
     if getattr(local, "step", None) is not None:
-        local.step = None
-        local.step_pop()
+        local.step, pop = None, local.step_pop
+        try:
+            pop()
+        except BaseException as error:
+            close_again(error, pop)
+            raise
 
 
 def open_step(number: int) -> Step:
@@ -198,21 +204,26 @@ def open_step(number: int) -> Step:
     opened = Step(number)
     around = STATE.find(encode_step(number), reserve=True) if STATE.on else None
     if around is not None:
-        STATE.local.step_pop = around.pop
-        around.push(around.handle)
-        STATE.local.step = opened
+        STATE.local.step_pop, STATE.local.step = around.pop, opened
+        try:
+            around.push(around.handle)
+        except BaseException as error:
+            if closing(error, around.push, around.pop) is not around.pop:
+                STATE.local.step = None
+            raise
     return opened
 
 
-def step(number: int | None = None) -> Step:
+def step(number: int | None = None, *, tokens: int | None = None) -> Step:
     """Begin the next training step: call it at the top of the loop, or use `with pyprof.step():` around its body.
 
-    number: counted from 0 by default. Only counts where torch is not instrumented.
+    number: counted from 0 by default. tokens: that the step computes, for tokens/s of a run. Only counts where torch is not
+    instrumented.
     """
     local = STATE.local
     end_step()
     for listener in step_listeners:
-        listener()
+        listener(tokens)
     count = getattr(local, "steps", 0) if number is None else number
     local.steps = count + 1
     return open_step(count)

@@ -92,15 +92,19 @@ class NvtxBackend:
     def _numbered_push(self, sequence: Callable[[], int]) -> Callable[[object], object]:
         """Push with a number as payload; each thread has its own event attributes, which the tool copies."""
         push, domain, local, make = self._push, self._domain, threading.local(), self._new_attributes
+        spare = make(self._string(domain, "pyprof"))
 
         def numbered(handle: object) -> None:
+            attributes = spare
             try:
-                attributes = local.attributes
-            except AttributeError:
-                attributes = local.attributes = make(handle)
-            attributes.message = handle
-            attributes.payload = sequence()
-            push(attributes, domain)
+                try:
+                    attributes = local.attributes
+                except AttributeError:
+                    attributes = local.attributes = make(handle)
+                attributes.message = handle
+                attributes.payload = sequence()
+            finally:  # even where a signal's handler raises in here: the caller closes what it opens
+                push(attributes, domain)
 
         return numbered
 

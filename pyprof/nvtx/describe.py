@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec, contiguous_strides
+from pyprof.nvtx.traceback import interrupted
 
 MAX_ITEMS = 4096
 """Elements of a list that are described; a longer one is UNKNOWN."""
@@ -76,7 +77,9 @@ def _tensor(value: torch.Tensor) -> object:
     try:
         shape = tuple(value.shape)
         dtype = str(value.dtype).removeprefix("torch.")
-    except Exception:  # a tensor without a shape (strided nested), or one that refuses to return it
+    except Exception as error:  # a tensor without a shape (strided nested), or one that refuses to return it
+        if interrupted(error):
+            raise
         return UNKNOWN
     if not all(type(n) is int for n in shape):
         return UNKNOWN
@@ -84,11 +87,15 @@ def _tensor(value: torch.Tensor) -> object:
         strides = tuple(value.stride()) if value.layout == torch.strided and not value.is_contiguous() else None
         if strides is not None and (len(strides) != len(shape) or not all(type(n) is int for n in strides)):
             strides = None
-    except Exception:  # a tensor without strides
+    except Exception as error:  # a tensor without strides
+        if interrupted(error):
+            raise
         strides = None
     try:
         grad = True if value.requires_grad else None
-    except Exception:
+    except Exception as error:
+        if interrupted(error):
+            raise
         grad = None
     return TensorSpec(shape, dtype, contiguous_strides(shape) if strides is None else strides, grad)
 

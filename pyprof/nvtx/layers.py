@@ -17,7 +17,7 @@ from pyprof.nvtx.callsite import ANCHOR, note
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.traceback import Function, hide
+from pyprof.nvtx.traceback import Function, close_again, closing, hide, interrupted
 
 _MAX_NAMES = 16
 """Names of one shared module that are looked at; bounds the work where modules hold each other in a ring."""
@@ -182,6 +182,8 @@ def _open(module: _Module, outer: _Open | None) -> _Open | None:
             return _open_outermost(module)
         return entry.open(outer.paths, outer.path, module)
     except Exception as error:  # a module whose children cannot be listed
+        if interrupted(error):
+            raise
         STATE.trouble(error, f"module {type(module).__name__}")
         return None
 
@@ -195,19 +197,26 @@ def make_call(orig: Function) -> Function:
         outer = getattr(local, "module", None)
         opened = _open(self, outer) if state.on else None
         around = None if opened is None else opened.range
-        if around is not None:
-            around.push(around.handle)
-            local.module = opened
+        pop = None if around is None else around.pop
         try:
+            if around is not None:
+                around.push(around.handle)
+                local.module = opened
             return orig(self, *args, **kwargs)
         except BaseException as error:
+            if around is not None:
+                pop = closing(error, around.push, around.pop)
             hide(error, 1)
             raise
         finally:
-            if around is not None:
+            if pop is not None:
                 local.module = outer
                 local.anchor = None  # see `ANCHOR`
-                around.pop()
+                try:
+                    pop()
+                except BaseException as error:
+                    close_again(error, pop)
+                    raise
 
     pass_through_compiler(__call__)
     note(__call__.__code__, ANCHOR)

@@ -18,13 +18,15 @@ from pyprof.nvtx.callsite import ANCHOR, note
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, is_wrapper
 from pyprof.nvtx.state import STATE, Range, State
-from pyprof.nvtx.traceback import Function, hide
+from pyprof.nvtx.traceback import Function, close_again, closing, hide, interrupted
 
 
 def _find_step(name: str) -> Range | None:
     try:
         return STATE.find(encode_optimizer(name), reserve=True)
     except Exception as error:
+        if interrupted(error):
+            raise
         STATE.trouble(error, f"a step of {name}")
         return None
 
@@ -40,18 +42,25 @@ def make_step(orig: Function) -> Function:
     def step(self: object, *args: object, **kwargs: object) -> object:
         outermost = getattr(local, "optimizer", None) is not self
         around = _find_step(type(self).__name__) if state.on and outermost else None
-        if around is not None:
-            around.push(around.handle)
-            local.optimizer = self
+        pop = None if around is None else around.pop
         try:
+            if around is not None:
+                around.push(around.handle)
+                local.optimizer = self
             return orig(self, *args, **kwargs)
         except BaseException as error:
+            if around is not None:
+                pop = closing(error, around.push, around.pop)
             hide(error, 1)
             raise
         finally:
-            if around is not None:
-                around.pop()
+            if pop is not None:
                 local.optimizer = local.anchor = None  # see `ANCHOR`
+                try:
+                    pop()
+                except BaseException as error:
+                    close_again(error, pop)
+                    raise
 
     pass_through_compiler(step)
     note(step.__code__, ANCHOR)
@@ -95,6 +104,8 @@ def _find_batch(iterator: object) -> Range | None:
             return None
         return STATE.find(str(getattr(iterator, "_profile_name", "enumerate(DataLoader)")), reserve=True)
     except Exception as error:
+        if interrupted(error):
+            raise
         STATE.trouble(error, "a batch of a DataLoader")
         return None
 
@@ -108,16 +119,23 @@ def _make_next(orig: Callable[[object], object]) -> Function:
 
     def __next__(self: object) -> object:
         around = _find_batch(self) if state.on else None
-        if around is not None:
-            around.push(around.handle)
+        pop = None if around is None else around.pop
         try:
+            if around is not None:
+                around.push(around.handle)
             return orig(self)
         except BaseException as error:
+            if around is not None:
+                pop = closing(error, around.push, around.pop)
             hide(error, 1)
             raise
         finally:
-            if around is not None:
-                around.pop()
+            if pop is not None:
+                try:
+                    pop()
+                except BaseException as error:
+                    close_again(error, pop)
+                    raise
 
     pass_through_compiler(__next__)
     return __next__

@@ -1,7 +1,8 @@
 """One function -> the same function with a range around each call: the path of every op, and therefore short.
 
 A call builds a key from its arguments and the caller's line, looks up the handle of the range, pushes, calls, pops. Only calls
-with a new key are described in text. No error of ours reaches the program, and exceptions of the op pass unchanged.
+with a new key are described in text. No error of ours reaches the program, and exceptions of the op, or of
+whatever else interrupts, pass unchanged.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from pyprof.model.opcall import UNKNOWN, OpCall
 from pyprof.nvtx.autocast import add_region, autocast_text, in_autocast
 from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, sites
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
-from pyprof.nvtx.describe import add_key, describe_call
+from pyprof.nvtx.describe import Unkeyable, add_key, describe_call
 from pyprof.nvtx.state import NO_RANGE, STATE, Range, State
-from pyprof.nvtx.traceback import Function, Runner, hide, runner
+from pyprof.nvtx.traceback import Function, Runner, close_again, closing, hide, interrupted, runner
 
 MAX_MARKER_BYTES = 60_000
 """Nsight Systems silently drops ranges whose text is longer than 65,416 bytes."""
@@ -105,10 +106,14 @@ def slow_entry(name: OpName, key: object, cache: _Cache, call: _Call, frame: Fra
         if key is not None and found is not None:
             STATE.remember(cache, key, (*found, run), since)
     except Exception as error:  # a defect of ours costs the description of the arguments, never the user's run
+        if interrupted(error):
+            raise
         STATE.trouble(error, f"{name.module}.{name.op}")
         try:
             found = _find(name, name.bare(), ())
-        except Exception:
+        except Exception as second:
+            if interrupted(second):
+                raise
             found = None
     return (*(found or NO_RANGE), run)
 
@@ -182,19 +187,28 @@ def make_wrapper(orig: Function, name: OpName, depth: int = 1) -> Function:
             else:
                 key = call_key(caller, args, kwargs)
             entry = find(key)
-        except Exception:  # Unkeyable, a tensor without strides, a size that cannot be hashed: they can still be described
+        except Unkeyable:
+            key = entry = None
+        except Exception as error:  # a tensor without strides, a size that cannot be hashed: they can still be described
+            if interrupted(error):
+                raise
             key = entry = None
         if entry is None:
             entry = slow_entry(name, key, cache, (args, kwargs), caller)
         handle, push, pop, run = entry
-        push(handle)
         try:
+            push(handle)
             return run(orig, args, kwargs)
         except BaseException as error:
+            pop = closing(error, push, pop)
             hide(error, 2)
             raise
         finally:
-            pop()
+            try:
+                pop()
+            except BaseException as error:
+                close_again(error, pop)
+                raise
 
     pass_through_compiler(wrapper)
     return wrapper

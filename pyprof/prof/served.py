@@ -1,8 +1,9 @@
 """Windows and experts of an inference engine, which its ops do not record, from names and grids of kernels and the model.
 
 vLLM's ops of attention and of experts have neither the window nor the weights among their arguments. Names of kernels say
-whether a call had a window; the grids of TensorRT-LLM's products how many tiles were launched, and so how many experts each
-token took and how wide their matrices are, padded to whole tiles; a model's config.json (Hugging Face) says the rest.
+whether a call had a window, or two times that equal calls take in turns from layer to layer; the grids of TensorRT-LLM's
+products how many tiles were launched, and so how many experts each token took and how wide their matrices are, padded to whole
+tiles; a model's config.json (Hugging Face) says the rest.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Ints
 from pyprof.errors import InputError
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import Records
 from pyprof.model.trace import ActivityKind
+from pyprof.parse.attribution.derived import INFERRED
 from pyprof.prof import formulas
 
 ATTENTION = ("vllm::unified_attention", "vllm::unified_attention_with_output")
@@ -105,16 +108,55 @@ def _windows(records: Records, rows: Ints, model: Model) -> Iterator[tuple[OpCal
     said = [has_window(records.strings[name]) for name in pairs[1].tolist()]
     told = np.array([value is not None for value in said], np.bool_)[inverse]
     instance = records["instance"][rows]
+
+    def completed(code: int, windowed: bool, *marks: tuple[str, str]) -> OpCall:
+        call = records.calls[code]
+        size = (("window", model.window),) if windowed and model.window else ()
+        return call._replace(kwargs=(*call.kwargs, ("windowed", windowed), *size, *marks))
+
     for at, (code, _) in enumerate(pairs.T.tolist()):
         mine = inverse == at
-        windowed = said[at]
-        if windowed is None:
-            windowed = model.windowed if model.hidden else None
-            mine &= ~np.isin(instance, instance[told])
-        if windowed is not None and mine.any():
-            call = records.calls[code]
-            size = (("window", model.window),) if windowed and model.window else ()
-            yield call._replace(kwargs=(*call.kwargs, ("windowed", windowed), *size)), instance[mine]
+        if (windowed := said[at]) is not None and mine.any():
+            yield completed(code, windowed), instance[mine]
+    rest = rows[~np.isin(instance, instance[told])]
+    for code in sorted({*records["call"][rest].tolist()}):
+        mine = rest[records["call"][rest] == code]
+        windowed = model.windowed if model.hidden else None
+        if windowed is not None:
+            yield completed(code, windowed), records["instance"][mine]
+        elif (short := _short_layers(records, mine)) is not None:
+            for windowed, instances in zip((True, False), short, strict=True):
+                yield completed(code, windowed, (INFERRED, "windowed")), instances
+
+
+_LONGER = 1.25  # times that the shortest of the long calls takes the longest of the short ones, at least
+_LAYERS = 12  # layers after which a pattern of windows has begun again, at most
+
+
+def _short_layers(records: Records, rows: Ints) -> tuple[Ints, Ints] | None:
+    """Instances of a call with and without a window, by their times; None where these do not tell.
+
+    They do where equal calls take two times, each population narrower than what lies between the two, in a pattern that
+    repeats from layer to layer: clocks, caches and neighbours make no such pattern.
+    """
+    instances, _, inverse = distinct_rows(records["instance"][rows])
+    time = summed(inverse, records["dur_ns"][rows], len(instances[0]))
+    ordered = np.sort(time)
+    if len(time) < 4 or ordered[0] <= 0:
+        return None
+    steps = ordered[1:] / ordered[:-1]
+    at = int(steps.argmax())
+    apart = steps[at]
+    if apart < max(_LONGER, ordered[at] / ordered[0], ordered[-1] / ordered[at + 1]):
+        return None
+    begin = np.full(len(time), np.iinfo(np.int64).max)
+    np.minimum.at(begin, inverse, records["start_ns"][rows])
+    short = time <= ordered[at]
+    pattern = short[np.argsort(begin, kind="stable")]
+    periods = range(2, min(_LAYERS, len(pattern) // 2) + 1)
+    if not any((pattern[n:] == pattern[:-n]).all() and pattern[:n].any() and not pattern[:n].all() for n in periods):
+        return None
+    return instances[0][short], instances[0][~short]
 
 
 # ---------------------------------------------------------------------------------------------- experts

@@ -14,6 +14,7 @@ import sys
 import warnings
 
 MARK = "PYPROF_NSYS_START"  # variable of all that nsys starts but the program: tells these processes from others
+ENDING = "ending"  # file in the folder of a run, made when a program has ended and what was recorded is being written
 _IGNORED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 

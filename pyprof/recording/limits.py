@@ -8,8 +8,8 @@ Growth: torch.profiler keeps what it records in memory, in a few bytes an event,
 are. Measured: a trace has 1.1 (many ops) to 11 (many Python calls) bytes for each byte allocated while recording.
 Automatic: whether a program makes steps is not known when it begins. So everything is recorded from the start, in memory. A
 program that makes steps is recorded anew when they are warm, and the earlier recording is given up as soon as a warm step is
-complete; a program with no steps, or too few, keeps it. While torch.compile compiles nothing is recorded: a minute of that
-gives gigabytes of Python calls.
+complete; a program with no steps, or too few, keeps it. One that torch.compile compiles before its first step is recorded
+anew from there on.
 
 `python -m pyprof.recording.limits TRACE TABLE COUNT` writes the ops of a trace that took most time to a text file.
 `pyprof.capture` starts it for each cycle, so that reading the trace takes neither time nor memory of the measured program.
@@ -31,7 +31,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from pyprof.memory import free_bytes
 from pyprof.recording.exclusive import next_kind
+from pyprof.recording.frames import inside_ranges
+from pyprof.recording.images import getpid
 from pyprof.recording.torchprof import Capture
 
 if TYPE_CHECKING:
@@ -111,6 +114,7 @@ class Pace:
 
 
 _TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
+_ENDED_BYTES = {True: 64, False: 8}  # in memory once a recording ends, for each before: calls of Python, with frames; else ops
 _SAMPLE_S = 0.25
 _SAMPLES = 4
 
@@ -160,7 +164,8 @@ class Growth:
 
     recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. The
     least of the last samples counts, since events are never given up and much of what a program allocates is. from_start: the
-    first recording began before the program had tensors; those that it has made since are none of the recording's.
+    first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
+    whether calls of Python are recorded, which may take most memory. Half of what is free is never passed.
     """
 
     def __init__(
@@ -169,16 +174,16 @@ class Growth:
         recording: Callable[[], bool],
         over: Callable[[str], None],
         longer: Callable[[], float] = lambda: 0.0,
+        frames: bool = True,
     ) -> None:
         self._bounds, self._recording, self._over, self._longer = bounds, recording, over, longer
         self._ended = threading.Event()
         self._allocated = _allocator()
-        self._from_start = True
+        self._from_start, self._frames = True, frames
 
     def start(self) -> None:
-        """Watch from now on; nothing where there is no limit. Without memory to measure, the time of recorded steps counts."""
-        if self._bounds.trace_bytes or self._bounds.seconds:
-            _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
+        """Watch from now on. Without memory to measure, the time of recorded steps counts."""
+        _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
 
     def stop(self) -> None:
         """Watch no longer."""
@@ -201,10 +206,16 @@ class Growth:
                 return
 
     def _reason(self, recorded_bytes: int) -> str:
+        ended, free = _ENDED_BYTES[self._frames] * recorded_bytes, free_bytes()
+        if free is not None and ended > free / 2:
+            return (
+                f"since it might take {ended / 1e9:.1f} GB of memory as it ends: {_FEWER}{', --no-stacks more' * self._frames}"
+            )
         return self._bounds.passed(_TRACE_BYTES * max(recorded_bytes, 0), self._longer())
 
 
-WARM, STEPS = 2, 2  # steps before those that are recorded, and how many of those there are
+WARM, STEPS = 2, 5  # steps before those that are recorded, and how many of those there are
+_TRIES = 3  # warm recordings that are given up since torch.compile compiled; a program that always compiles is seen doing so
 GAVE_WAY = "until the program used torch.profiler itself: --tool nsys records everything"
 
 
@@ -212,14 +223,16 @@ class _Part(Capture):
     """One recording, whose trace is written by `save` once it is known to be wanted.
 
     first: the step in which it begins; warm: at its beginning, after warm-up; again: after torch.compile has compiled;
-    overdue: it ends with the step, since it could not end where torch.compile began to compile.
+    compiles: torch.compile compiled while it recorded.
     """
 
-    def __init__(self, path: str, first: int, *, warm: bool, again: bool, on_trace: Callable[[Path], None]) -> None:
-        super().__init__(path, table=0, on_trace=on_trace)
+    def __init__(
+        self, path: str, first: int, *, warm: bool, again: bool, stacks: bool, on_trace: Callable[[Path], None]
+    ) -> None:
+        super().__init__(path, table=0, stacks=stacks, on_trace=on_trace)
         self.steps = self.first = first
         self.begins_in_step = warm
-        self.warm, self.again, self.overdue = warm, again, False
+        self.warm, self.again, self.compiles = warm, again, False
         self.began = time.monotonic()
         self.seconds = 0.0
         self.thread = threading.get_ident()
@@ -245,13 +258,15 @@ class Automatic:
     note: a line for the user about what was recorded; empty for all of a program without steps. number: steps made until now.
     """
 
-    def __init__(self, path: str, on_trace: Callable[[Path], None], on_failure: Callable[[str], None]) -> None:
-        self._path, self._on_written, self._on_failed = path, on_trace, on_failure
+    def __init__(
+        self, path: str, on_trace: Callable[[Path], None], on_failure: Callable[[str], None], *, stacks: bool = True
+    ) -> None:
+        self._path, self._on_written, self._on_failed, self._stacks = path, on_trace, on_failure, stacks
         self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._part: _Part | None = None  # that records now
         self._kept: _Part | None = None  # the best of those before
-        self._first = WARM
+        self._first, self._tries = WARM, 0
         self._done = self._too_large = self._compiled = self.gave_way = False
         self.number = 0
         self.note = ""
@@ -264,7 +279,7 @@ class Automatic:
         if all_threads is None:
             return
         again = self._compiled and not warm
-        part = _Part(self._path, self.number, warm=warm, again=again, on_trace=self._on_written)
+        part = _Part(self._path, self.number, warm=warm, again=again, stacks=self._stacks, on_trace=self._on_written)
         part.exclusive.all_threads = all_threads
         part.on_failure = self._on_failed
         part.__enter__()
@@ -274,9 +289,14 @@ class Automatic:
         """Whether anything is recorded now."""
         return self._part is not None
 
+    def state(self) -> str:
+        """Whether the current step is recorded, traced only or neither, as the ledger says it."""
+        part = self._part
+        return "" if part is None or not part.recording() else "recorded" if part.warm else "traced"
+
     def _mine(self) -> bool:
         """Whether this is the thread whose steps are counted, in the process that began."""
-        return self._part is None or (self._part.thread == threading.get_ident() and os.getpid() == self._pid)
+        return self._part is None or (self._part.thread == threading.get_ident() and getpid() == self._pid)
 
     def begins(self, number: int) -> None:
         """A step begins."""
@@ -288,6 +308,10 @@ class Automatic:
             if part is not None and part.gave_way:
                 self._done = self.gave_way = True
                 self.number = number - 1  # that in which it ended
+            elif part is not None and part.warm and part.compiles and self._tries < _TRIES:
+                self._tries += 1
+                self._keep()
+                self._start(next_kind(), warm=True)
             elif part is not None and part.warm:
                 part.step()
                 if number > part.first:
@@ -297,8 +321,6 @@ class Automatic:
             elif number >= self._first:
                 self._keep()
                 self._start(next_kind(), warm=True)
-            elif part is not None and part.overdue:
-                self._keep()
             elif part is not None and number > part.steps:
                 part.step()
 
@@ -306,25 +328,21 @@ class Automatic:
         """torch.compile begins to compile: warm steps begin after the last step in which it compiles."""
         with self._lock:
             part = self._part
-            if self._done or part is None or not self._mine():
-                return
-            self._first, self._compiled = max(self._first, self.number + 1), True
-            if part.exclusive.all_threads or not _in_backward():
-                self._keep()
-            else:  # torch gives the thread its state back after each backward function, an ended recording with it
-                part.overdue = True
-                sys.setprofile(None)  # at least no Python calls
+            if not self._done and part is not None and self._mine():
+                self._first, self._compiled, part.compiles = max(self._first, self.number + 1), True, True
 
     def compiled(self, *_: object) -> None:
-        """torch.compile has compiled. A program that makes no steps is recorded from here on.
+        """torch.compile has compiled. A program that makes no steps is recorded anew from here on.
 
-        Not inside of a backward pass, whose own ranges are open; and in turn as one of the two kinds of recording.
+        Not inside of a backward pass or of compiled code, whose own ranges are open; and in turn as one of the two kinds of
+        recording.
         """
         with self._lock:
-            kept = self._kept
-            if self._part is None and kept is not None and not (self._done or self._too_large or self.number):
-                if kept.thread == threading.get_ident() and not _in_backward():
-                    self._start(not kept.exclusive.all_threads and next_kind() is not False, warm=False)
+            part = self._part
+            if part is None or self._done or self.number or not self._mine() or inside_ranges():
+                return
+            self._keep()
+            self._start(not part.exclusive.all_threads and next_kind() is not False, warm=False)
 
     def stop(self, reason: str) -> None:
         """End and write a recording that has become too large. reason: for the user."""
@@ -373,19 +391,12 @@ class Automatic:
         part, self._part, self._kept, self._done = self._part, None, None, True
         if part is not None:
             part.finish()
-            last = part.first + STEPS - 1
-            which = f"steps {part.first} and {last}" if self.number > last else f"step {part.first}"
+            last = min(part.first + STEPS, self.number) - 1  # the program may end sooner
+            which = f"steps {part.first} to {last}" if last > part.first else f"step {part.first}"
             self.note = f"recorded {which}, after warm-up (others: --steps A:B; the whole run: --steps all)"
             if self.gave_way:
                 self.note = f"recorded only what ran from step {part.first} on, {GAVE_WAY}"
             part.save()
-
-
-def _in_backward() -> bool:
-    """Whether this thread is inside of a backward pass."""
-    import torch
-
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 _TABLE_WIDTH = 150

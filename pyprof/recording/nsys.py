@@ -117,7 +117,7 @@ class Stopper:
             self.window = (WARM, WARM + STEPS)
             last = WARM + STEPS - 1
             self.notes.append(
-                f"recorded from the start until nsys stopped after step {last}; the table shows steps {WARM} and {last}, "
+                f"recorded from the start until nsys stopped after step {last}; the table shows steps {WARM} to {last}, "
                 "after warm-up (others: --steps A:B; the whole run: --steps all)"
             )
         elif code == 0:
@@ -130,7 +130,7 @@ def _collected(folder: Path) -> int:
     """Bytes that nsys has collected from the processes that report to `folder`; 0 where its release keeps them elsewhere."""
     collected = 0
     for report in folder.glob("process-*.json"):
-        pid = report.stem.rpartition("-")[2]
+        pid = report.stem.rpartition("-")[2].partition(".")[0]
         found = Path(tempfile.gettempdir()).glob(f"nvidia/nsight_systems/quadd_session_*/injection_files/injection_{pid}_*")
         with suppress(OSError):  # nsys removes them at the end
             collected += sum(path.stat().st_size for path in found)

@@ -15,11 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 from pyprof.errors import InputError, ToolError, UsageError
+from pyprof.messages import told_late
 from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import inject, launch
 from pyprof.recording.limits import Bounds
@@ -46,7 +47,8 @@ class RunPlan:
     command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
     those to record, () for everything, None for the first after warm-up; bounds: beyond which it is stopped; rank:
     what follows the name where this process is one of a distributed job (`.rank0`); forks:
-    nsys records forked processes too; inductor: torch.compile names its kernels; metrics: hardware counters to record.
+    nsys records forked processes too; inductor: torch.compile names its kernels; metrics: hardware counters to record; stacks:
+    torch.profiler records Python frames.
     """
 
     command: list[str]
@@ -58,6 +60,7 @@ class RunPlan:
     forks: bool = False
     inductor: bool = False
     metrics: tuple[str, ...] = ()
+    stacks: bool = True
 
 
 @dataclass
@@ -127,15 +130,25 @@ def record(plan: RunPlan) -> Recording:
         }
         _write(
             folder / "config.json",
-            {**config, "capture_range": capture_range, "metrics": plan.metrics, "inductor": plan.inductor},
+            {
+                **config,
+                "capture_range": capture_range,
+                "metrics": plan.metrics,
+                "inductor": plan.inductor,
+                "stacks": plan.stacks,
+            },
         )
         if plan.tool == "nsys":
             recording = _under_nsys(plan, folder, written, capture_range)
         else:
             env = {**os.environ, **_inductor(plan), **_environment(folder)}
-            recording = Recording(_exit_code(_call(plan.command, env)[0]))
+            with told_late("the program has ended; what was recorded is being written", (folder / launch.ENDING).exists):
+                recording = Recording(_exit_code(_call(plan.command, env)[0]))
         _collect(recording, folder)
-        kept = staging.keep()
+        try:
+            kept = staging.keep()
+        except InputError as error:  # the program has run: its exit code counts
+            return replace(recording, captures=[], unexported=[], notes=[*recording.notes, f"{error} ({error.hint})"])
         recording.captures[:], recording.unexported[:] = map(kept, recording.captures), map(kept, recording.unexported)
     return recording
 

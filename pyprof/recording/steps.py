@@ -54,17 +54,17 @@ class StepWindow:
 
     def __init__(self, steps: Steps, enter: Callable[[], None], leave: Callable[[], None]) -> None:
         self._left = list(steps)
-        self._open = False
+        self.open = False
         self._enter, self._leave = enter, leave
 
     def begins(self, number: int) -> None:
         """A step begins."""
-        if self._open and not self._within(number):
+        if self.open and not self._within(number):
             self.close()
         while self._left and number >= self._left[0][1]:  # skipped
             del self._left[0]
-        if not self._open and self._within(number):
-            self._open = True
+        if not self.open and self._within(number):
+            self.open = True
             self._enter()
 
     def _within(self, number: int) -> bool:
@@ -72,14 +72,15 @@ class StepWindow:
 
     def close(self) -> None:
         """Call `leave` if the window is open."""
-        if self._open:
-            self._open = False
+        if self.open:
+            self.open = False
             del self._left[0]
             self._leave()
 
 
 class StepClock:
-    """Calls `begins(number)` when a step begins, on the thread that begins it. number: the current step.
+    """Calls `begins(number)` when a step begins, on the thread that begins it. number: the current step; by: what marks steps,
+    as in the ledger; tokens: that the program said for the current one.
 
     mark: open a range for each step that the optimizer ends, as `pyprof.step()` does for its own. Ranges belong to a thread, so
     only the thread that started the clock marks; strayed: whether an optimizer's step ended on another one.
@@ -90,7 +91,8 @@ class StepClock:
     """
 
     def __init__(self, begins: Callable[[int], None], *, mark: bool = False) -> None:
-        self.number = 0
+        self.number, self.by = 0, "optimizer"
+        self.tokens: int | None = None
         self.strayed = False
         self._mark, self._thread = mark, threading.get_ident()
         self._begins = begins
@@ -145,9 +147,10 @@ class StepClock:
         if self._mark and here:
             api.open_step(number)
 
-    def _announced(self) -> None:
+    def _announced(self, tokens: int | None) -> None:
         """The program calls pyprof.step()."""
         self._calls += 1
+        self.by, self.tokens = "step", tokens
         self._begin(self._calls - 1)
 
     def _stepped(self, optimizer: object, _args: object, _kwargs: object) -> None:

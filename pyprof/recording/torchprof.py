@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyprof.errors import ToolError, UsageError, unusable
 from pyprof.messages import tell, visible
+from pyprof.recording import frames
 from pyprof.recording.exclusive import Exclusive, next_kind
 from pyprof.recording.metrics import measuring
 from pyprof.recording.modules import Names, add_names, names_of_modules
@@ -173,6 +174,8 @@ class Capture:
         self.profiler.step_num, self.profiler.record_steps = self.steps, self.begins_in_step
         if self.recording():
             _finish_earlier_work()
+        if self._stacks:
+            frames.begin()
         with _quiet(), self.exclusive.ours():
             self.profiler.__enter__()
         self.exclusive.watch()
@@ -202,6 +205,7 @@ class Capture:
         self.exclusive.release()
         profiler, self.profiler = self.profiler, None
         if profiler is not None:
+            frames.end()
             with _quiet(), self.exclusive.ours():
                 profiler.__exit__(*error)
 
@@ -215,6 +219,8 @@ class Capture:
             self.profiler.record_steps = True
             if self.recording() and not (self.schedule and self.schedule.action(self.steps - 1) == "RECORD"):
                 _finish_earlier_work()
+            if self._stacks:
+                frames.begin()
             with _quiet(), self.exclusive.ours():
                 self.profiler.step()
 
@@ -296,6 +302,9 @@ class Tables:
 schedule, capture = Schedule, Capture  # as users call them
 
 
+_SILENT = "6"  # of Kineto's levels: not even its USDT lines
+
+
 def _warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 
@@ -303,10 +312,18 @@ def _warn(text: str) -> None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """torch warns once that events of earlier cycles are dropped from memory; they are in their files by then. Where warnings
-    are errors, that one would end the profiler half-way."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
-        yield
+    are errors, that one would end the profiler half-way. Kineto reads how much it prints when it records for the first time."""
+    level = "KINETO_LOG_LEVEL"
+    ours = level not in os.environ
+    if ours:
+        os.environ[level] = _SILENT
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+            yield
+    finally:
+        if ours:
+            os.environ.pop(level, None)
 
 
 def _finish_earlier_work() -> None:

@@ -44,6 +44,15 @@ def parts(value: float | None, unit: str) -> tuple[str, str]:
     return f"{number:.0f}" if whole and abs(number) < 1000 else _digits(number), f"{_POWERS[scaled]}{base}"
 
 
+def mib(size: int | None) -> str:
+    """Bytes as people count memory: `6,688.4 MiB`, `1.2 KiB`, `4 B`."""
+    if size is None:
+        return "na"
+    if abs(size) < 1024:
+        return f"{size} B"
+    return f"{size / 1024:,.1f} KiB" if abs(size) < (1 << 20) // 10 else f"{size / (1 << 20):,.1f} MiB"
+
+
 def _digits(number: float) -> str:
     """Three digits, or all before the point; integers without decimals."""
     if isinstance(number, int) or not number:

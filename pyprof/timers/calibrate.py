@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pyprof.hardware.cpus import CpuPeak, cpu_name
+from pyprof.memory import free_bytes
 from pyprof.model.dtypes import lookup
-from pyprof.timers.replay import free_bytes
 from pyprof.timers.timing import cache_bytes, timeit, torch_for
 
 if TYPE_CHECKING:

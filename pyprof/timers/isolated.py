@@ -13,7 +13,8 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple, TypeVar
 
 from pyprof.errors import PyprofError, ToolError
-from pyprof.timers.replay import Work, free_bytes, replay_work
+from pyprof.memory import free_bytes
+from pyprof.timers.replay import Work, replay_work
 from pyprof.timers.timing import Timing, timeit
 
 _LIMIT_S = 60.0  # for one measurement beside the time asked for, the start of the process included

@@ -69,7 +69,7 @@ def read(path: Path, hz: float | None = None) -> Readings:
         found = msgspec.json.decode(content, type=ProtonTrace).events
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}", _HINT) from error
-    except (EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NotACapture(f"{path}: neither block timers (.npz) nor a trace of Proton: {error}", _HINT) from error
     places = [_PLACE.match(str(event.pid)) if event.ph == "X" and event.cat != "flow" else None for event in found]
     scopes = [(event, place) for event, place in zip(found, places, strict=True) if place]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyprof.errors import ToolError, UsageError
+from pyprof.memory import free_bytes
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.prof import formulas
 from pyprof.timers.timing import torch_for
@@ -159,18 +159,6 @@ def _check_memory(torch: ModuleType, call: OpCall, device: str) -> None:
             f"{call.op}: needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on {device}",
             "choose a smaller op, or another --device",
         )
-
-
-def free_bytes(path: str = "/proc/meminfo") -> int | None:
-    """Bytes of memory that programs can still have; None if the system does not report them."""
-    try:
-        with open(path) as stream:
-            for line in stream:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _bound(call: OpCall) -> int:

@@ -1,4 +1,5 @@
-"""The time that the instrumenter adds to an op, in microseconds: on, with whole stacks, paused, and after shutdown.
+"""The time that the instrumenter adds to an op, in microseconds: on, with whole stacks, paused, and after shutdown; and what
+the ledger of `pyprof run` adds to a step.
 
     python scripts/bench/overhead.py [--rounds 15] [--number 4000] [--autocast] [--json]
 
@@ -12,10 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
@@ -96,6 +100,35 @@ def a_round(loops: dict[str, Loop], autocast: bool, number: int, times: dict[str
     return seconds
 
 
+def ledger_us(steps: int) -> list[float]:
+    """Microseconds that an optimizer's step of a small program takes longer with a ledger than without, in each of 15 rounds;
+    in CPU time of the thread."""
+    from pyprof.recording.ledger import LedgerWriter
+    from pyprof.recording.steps import StepClock
+
+    parameter = torch.ones(4, requires_grad=True)
+    parameter.grad = torch.ones(4)
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+
+    def spent() -> float:
+        begin = time.thread_time()
+        for _ in range(steps):
+            optimizer.step()
+        return (time.thread_time() - begin) / steps * 1e6
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(15):
+            before = spent()
+            ledger = LedgerWriter(partial(os.path.join, folder, f"{number}.steps.jsonl"), str, print)
+            clock = StepClock(lambda at, clock_of=ledger: clock_of.mark("optimizer", at))
+            clock.start()
+            found.append(spent() - before)
+            clock.stop()
+            ledger.end()
+    return found
+
+
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -108,7 +141,7 @@ def main() -> None:
     loops, times = cases(), defaultdict[str, Times](lambda: defaultdict(list))
     seconds = [a_round(loops, args.autocast, args.number, times) for _ in range(args.rounds)]
     init_ms = 1e3 * max(seconds)  # of the first, which imports
-    plain = times.pop("plain")
+    plain, ledger = times.pop("plain"), median(ledger_us(2000))
 
     def added(state: str, name: str) -> list[float]:
         return [after - before for after, before in zip(times[state][name], plain[name], strict=True)]
@@ -119,12 +152,14 @@ def main() -> None:
         pairs = {name: zip(added("on", name + INSIDE), added("on", name), strict=True) for name in loops}
         columns["inside - outside"] = {name: median(a - b for a, b in pair) for name, pair in pairs.items()}
     if args.json:
-        found = {"plain_us": {name: median(plain[name]) for name in loops}, "added_us": columns, "init_ms": init_ms}
+        medians = {name: median(plain[name]) for name in loops}
+        found = {"plain_us": medians, "added_us": columns, "init_ms": init_ms, "ledger_us": ledger}
         print(json.dumps(found, indent=1))
         return
     print(f"{'us a call':<28}{'plain':>8}" + "".join(f"{'  + ' + what:>19}" for what in columns))
     for name in loops:
         print(f"{name:<28}{median(plain[name]):>8.2f}" + "".join(f"{column[name]:>19.2f}" for column in columns.values()))
+    print(f"a step with a ledger: + {ledger:.2f}")
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"init: {init_ms:.0f} ms; peak memory {peak_mb:.0f} MB; torch {torch.__version__}")
 

@@ -21,6 +21,9 @@ CHECKS = {
     "stress": (("scripts.checks.stress",), ("--minutes", "0.25", "--threads", "8", "--workers", "2", "--most", "1")),
 }
 
+# One thread in numpy, and no gigabyte of addresses that pyarrow's own allocator takes: fuzz limits those.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ}
+
 
 def command(name: str, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", *CHECKS[name][0], *arguments]
@@ -29,9 +32,9 @@ def command(name: str, arguments: Sequence[str]) -> list[str]:
 def check(name: str) -> bool:
     """Run a check and print a line, and where it failed all that it printed. Returns whether all is well."""
     begin = time.monotonic()
-    env = {"OMP_NUM_THREADS": "1", **os.environ}
+    arguments = command(name, CHECKS[name][1])
     done = subprocess.run(
-        command(name, CHECKS[name][1]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=ENVIRONMENT
     )
     said = done.stdout.rstrip().splitlines() or [""]
     verdict = "ok    " if done.returncode == 0 else f"FAILED, exit code {done.returncode}"
@@ -47,7 +50,7 @@ def main() -> int:
         if names[0] not in CHECKS:
             print(f"there is no check {names[0]!r}; there are {', '.join(CHECKS)}", file=sys.stderr)
             return 2
-        return subprocess.run(command(names[0], names[1:])).returncode
+        return subprocess.run(command(names[0], names[1:]), env=ENVIRONMENT).returncode
     print(f"checks: {', '.join(CHECKS)}: some minutes", flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return int(not all(list(pool.map(check, CHECKS))))

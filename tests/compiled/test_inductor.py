@@ -348,6 +348,7 @@ def test_a_gpu_capture_with_its_modules(tmp_path: Path, capsys: pytest.CaptureFi
     assert [row["Category"] for row in totals] == ["pointwise", "template", "user Triton", "gemm", "memcpy", "total"]
     total = totals[-1]
     assert (total["Kernels"], total["Launches"], total["Time(us)"], total["Busy(%)"]) == ("6", "6", "59.0", "100.00")
+    assert [row["Known(%)"] for row in totals] == ["100.00", "100.00", "0.00", "100.00", "100.00", "93.22"]
     # 50 to 75 (two streams), 76 to 90, 95 to 100, 150 to 160: 54 of the 110 us from the first begin to the last end.
     assert "busy 49.1 % of 0.110 ms wall (union of intervals); sum over wall 53.6 %" in err
     template = next(row for row in found if row["Category"] == "template")

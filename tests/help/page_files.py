@@ -11,6 +11,7 @@ from tests.conftest import ROOT
 from tests.counters.test_counters import ncu_and_capture
 from tests.rank_traces import Steps
 from tests.report.diff.test_diff import Program, steady
+from tests.report.memory.snapshots import out_of_memory
 from tests.timers.test_block_timers import filled
 
 DATA, EXAMPLES = ROOT / "tests" / "data", ROOT / "pyprof" / "examples"
@@ -36,4 +37,5 @@ def make(folder: Path) -> Path:
     ncu.rename(folder / "ncu.csv")
     capture.rename(folder / "counted.json")
     filled().save(folder / "timers.npz")
+    out_of_memory(folder / "snapshot.pickle")
     return folder

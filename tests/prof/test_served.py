@@ -112,6 +112,36 @@ def test_windows_from_names_and_the_model(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    ("times", "bounds"),
+    [
+        ([9, 30, 9, 31, 10, 30], ["upper", "", "upper", "", "upper", ""]),  # every second layer has a window
+        ([9, 9, 30, 9, 10, 31, 9], ["upper", "upper", "", "upper", "upper", "", "upper"]),
+        ([30, 30, 30, 9, 9, 9], ["upper"] * 6),  # one change, as of a clock
+        ([9, 30, 14, 31, 10, 20], ["upper"] * 6),  # populations as wide as what lies between them
+        ([30, 31, 30, 31, 30, 31], ["upper"] * 6),
+        ([9, 30], ["upper"] * 2),
+    ],
+)
+def test_windows_from_two_populations_of_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: list[int], bounds: list[str]
+) -> None:
+    """Equal calls of equal layers take one time; the long ones of two that alternate have no window."""
+    dims, full = [[888, 64, 64], [888, 8, 64], [888, 8, 64]], 4 * 64 * 64 * (888 * 889 // 2)
+    ops = [("vllm::unified_attention_with_output", dims, [("kernel_unified_attention_2d", [9, 1, 1])])] * len(times)
+    path = capture(tmp_path / "windows.json", *ops)
+    found = json.loads(path.read_text())
+    for event, took in zip([e for e in found["traceEvents"] if e["cat"] == "kernel"], times, strict=True):
+        event["dur"] = took
+    path.write_text(json.dumps(found))
+    monkeypatch.setattr(served, "_used", Model())
+    assert costs(path) == ([full] * len(times), bounds)
+    monkeypatch.setattr(served, "_used", read_model(GPT_OSS))
+    short = 4 * 64 * 64 * (128 * 129 // 2 + (888 - 128) * 128)
+    known = [short if bound else full for bound in bounds], [""] * len(times)
+    assert costs(path) == (known if "" in bounds else ([full] * len(times), bounds))
+
+
+@pytest.mark.parametrize(
     ("kernel", "expected"),
     [
         (FMHA % "Causal", False),

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="needs torch")
 
 import pyprof
+from pyprof.model.ledger import beside, read
 from pyprof.recording.limits import Bounds, Growth
 from pyprof.recording.programs import is_launcher, program_name
 from pyprof.recording.tools import job_rank
@@ -45,15 +46,15 @@ if "fork" in how:
     os.waitpid(child, 0)
 if "exit" in how: os._exit(3)
 """
-WARM = "pyprof: recorded steps 2 and 3, after warm-up (others: --steps A:B; the whole run: --steps all)"
+WARM = "pyprof: recorded steps 2 to 4, after warm-up (others: --steps A:B; the whole run: --steps all)"
 
 
 @pytest.mark.parametrize(
     ("how", "code", "shapes", "line"),
     [
         ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded what ran from the start"),
-        ("two optimizers, then os._exit", 3, {5, 7}, WARM),
-        ("scaler, then a fork", 0, {7}, WARM),  # a step that the scaler skips is part of the next one
+        ("two optimizers, then os._exit", 3, {5, 7, 11}, WARM),
+        ("scaler, then a fork", 0, {7, 11}, WARM.replace("to 4", "to 3")),  # a step that the scaler skips is part of the next
         ("raise", 1, {5}, "pyprof: recorded step 2, after warm-up"),
     ],
 )
@@ -62,7 +63,7 @@ def test_the_first_steps_after_warm_up(tmp_path: Path, how: str, code: int, shap
     done = _run(tmp_path, "--tool", "torch", "net.py", how)
     assert (done.returncode, done.stdout) == (code, "" if how == "raise" else "done\n"), done.stderr
     assert _shapes(done) == shapes and line in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"net.py", "net.json.gz", "net.dict"}
+    assert {path.name for path in tmp_path.iterdir()} == {"net.py", "net.json.gz", "net.dict", "net.steps.jsonl"}
 
 
 def test_windows_of_steps_while_a_range_of_the_program_is_open(tmp_path: Path) -> None:
@@ -72,6 +73,9 @@ def test_windows_of_steps_while_a_range_of_the_program_is_open(tmp_path: Path) -
     assert done.returncode == 0 and _shapes(done) == {2, 5, 7}, done.stderr
     files = {f"rank0_step{step}.{ending}" for step in (1, 3, 4) for ending in ("dict", "json.gz")}
     assert {path.name for path in (tmp_path / "net").iterdir()} == files
+    ledger = beside(tmp_path / "net" / "rank0_step3.json.gz")
+    assert ledger is not None and (found := read(ledger)) is not None
+    assert found.recorded.tolist() == [True, False, True, True, False] and found.traced.sum() == 1  # torch.profiler warms up
 
 
 COMPILED = """
@@ -91,7 +95,7 @@ for _ in range(int(sys.argv[1])):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("6", "train"), WARM),
+        (("6", "train"), WARM.replace("to 4", "to 5")),
         (("2", "train"), "the program made 2 steps, none of them warm: recorded what ran after torch.compile compiled"),
         (("9", "infer"), "recorded what ran after torch.compile compiled"),
     ],

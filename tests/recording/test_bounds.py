@@ -69,6 +69,19 @@ def test_nothing_is_known_of_a_program_that_is_recorded_from_its_start(monkeypat
     assert pace.longer() == 0
 
 
+@pytest.mark.parametrize(("frames", "told"), [(True, ", --no-stacks more"), (False, None)])
+def test_a_recording_that_would_fill_the_memory_is_stopped(
+    frames: bool, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python calls take 64 times as much once it ends, ops 8 times."""
+    monkeypatch.setattr("pyprof.recording.limits.free_bytes", lambda: 10e9)
+    growth = Growth(Bounds(), lambda: True, lambda _: None, frames=frames)
+    assert growth._reason(75_000_000) == ""
+    reason = growth._reason(80_000_000)
+    assert reason == (f"since it might take 5.1 GB of memory as it ends: --steps A:B records a few steps{told}" if told else "")
+    assert frames or "might take 5.1 GB" in growth._reason(640_000_000)
+
+
 def test_a_machine_that_takes_twice_as_long_may_record_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = count()
     monkeypatch.setattr("pyprof.recording.limits.time.thread_time", lambda: next(readings) * 2 * limits_module._COMPRESSING_S)

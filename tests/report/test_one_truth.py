@@ -13,6 +13,7 @@ import pytest
 from pyprof.cli import main
 from pyprof.loading.load import load
 from pyprof.parse.records.parquet.stored import HOST_KEY, POOL_ERRORS, read_host
+from pyprof.report.diff.compare import Comparison
 from pyprof.report.time.causes import CAUSES
 from tests.timeline import overview_of
 from tests.tiny import Nsys
@@ -174,6 +175,8 @@ def test_a_parquet_file_of_before_is_read_as_before(tmp_path: Path, capsys: pyte
     pq.write_table(table.replace_schema_metadata(metadata), file)
     records = load(str(file))
     assert records.host is None and records.steps is None
+    _, why = Comparison(overview_of(tmp_path / "net.sqlite"), overview_of(file)).judgement
+    assert "one has records without begin and end of steps" in why
     capsys.readouterr()
     found = said(capsys, "summary", str(file))
     assert found["steps"]["kind"] == "step" and any(note.startswith("records hold no ") for note in found["notes"])

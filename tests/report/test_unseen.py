@@ -101,6 +101,25 @@ def test_captures_that_show_enough(tmp_path: Path, made: Nsys) -> None:
     assert ("1 launch without a kernel in the capture" in " ".join(summary.notes)) == bool(made.corr)
 
 
+@pytest.mark.parametrize(
+    ("op", "used"), [("aten::add", False), ("aten::cudnn_convolution", True), ("aten::mkldnn_convolution", None)]
+)
+def test_ops_of_torch_profiler_beside_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], op: str, used: bool | None
+) -> None:
+    """A recording of the CPU alone: rates, and a note unless ops say where they ran; an op that only a GPU has: no rates."""
+    about = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 100 * at, "dur": 90, "args": about}
+        for at, name in enumerate(["aten::mm", op])
+    ]
+    file, device = tmp_path / "net.json", {"id": 0, "name": "NVIDIA H100 80GB HBM3"}
+    file.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}))
+    screen = printed(capsys, "summary", str(file))
+    assert screen.startswith("CUDA was not traced") == bool(used) and ("FLOP/s while" in screen) == (not used)
+    assert ("ops are taken to have run on the CPU" in " ".join(screen.split())) == (used is False)
+
+
 def ranges_alone(path: Path) -> str:
     """Four frames on a machine with a GPU, of which only ranges were recorded."""
     n = Nsys()

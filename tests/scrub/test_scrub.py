@@ -130,10 +130,12 @@ def test_layers_that_torch_writes_on_kernels_of_graphs_are_kept(tmp_path: Path) 
     args = {"module_fqn": "layers.0.mlp", "graph node id": 4, "correlation": 1, "note": "train.py --api-key hunter2"}
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": args}
     source, out = tmp_path / "in.json", tmp_path / "out.json"
-    source.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [kernel]}))
+    flags = {"schemaVersion": 1, "record_shapes": 1, "with_stack": 0}
+    source.write_text(json.dumps({**flags, "note": "hunter2", "traceEvents": [kernel]}))
     assert scrub(source, out) == 0
-    (kept,) = json.loads(out.read_text())["traceEvents"]
-    assert kept["args"] == {"module_fqn": "layers.0.mlp", "graph node id": 4, "correlation": 1}
+    found = json.loads(out.read_text())
+    (kept,) = found.pop("traceEvents")
+    assert found == flags and kept["args"] == {"module_fqn": "layers.0.mlp", "graph node id": 4, "correlation": 1}
 
 
 def test_halves_of_characters_beside_the_events_do_not_stop_it(tmp_path: Path) -> None:

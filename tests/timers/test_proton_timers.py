@@ -145,7 +145,7 @@ def test_an_old_trace_has_cycles_only(tmp_path: Path, capsys: pytest.CaptureFixt
         '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {}}]}',
         '{"traceEvents": [{"ph": "X", "pid": "k Core0 CTA0", "ts": 1e300}]}',
         '{"traceEvents": [{"ph": "X", "pid": "k Core0 CTA0", "args": {"Init Time (ns)": 99999999999999999999}}]}',
-        '{"traceEvents": 3}', "[]", "", "\x1f\x8b",
+        '{"traceEvents": 3}', "[]", "", "\x1f\x8b", '{"traceEvents": ' + "[" * 100_000,
     ],
 )  # fmt: skip
 def test_another_file(content: str, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyprof.errors import ToolError, UsageError
+from pyprof.memory import free_bytes
 from pyprof.model.markers import decode, encode_op
 from pyprof.model.opcall import UNKNOWN, OpCall, parse_call
 from pyprof.prof import formulas
 from pyprof.timers.alternatives import alternatives
-from pyprof.timers.replay import _in_tf32, free_bytes, replay, replay_work, replayable
+from pyprof.timers.replay import _in_tf32, replay, replay_work, replayable
 
 
 class Seen(TorchDispatchMode):  # type: ignore[misc]

@@ -56,7 +56,7 @@ from pyprof.parse.attribution.slices import (
     attribute_slices,
 )
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
-from pyprof.parse.attribution.unseen import UNSEEN, unseen_of
+from pyprof.parse.attribution.unseen import UNSEEN, beside_gpu, unseen_of
 
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
@@ -86,6 +86,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
     host, cut_off = host_of(trace, capture, launch) if with_host else None, capture.cut_off()
     unseen, lost_ns = unseen_of(trace, launch)
+    capture.notes += beside_gpu(trace) if unseen is None and not len(launch) else []
     del trace  # from here on columns are freed as soon as no later rule reads them, unless the caller keeps them
     if len(launch):
         launches = find_launches(capture.trace, launch)  # rule 1

@@ -32,7 +32,7 @@ from pyprof.model.markers import Kind, Marker
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.model.scheduler_steps import read
 from pyprof.model.trace import Trace
-from pyprof.parse.attribution.ops import OpsAround, nearest
+from pyprof.parse.attribution.ops import OpsAround, nearest, outermost
 from pyprof.parse.attribution.ranges import CaptureFacts
 
 _FP32 = 6  # c10's number of the type, as it is recorded among an op's arguments
@@ -155,7 +155,7 @@ def with_inside(trace: Trace, around: OpsAround) -> Retyped:
         return Retyped(Rows(owners), owners)
     above = np.append(nearest(nested, asking)[nested.parent], -1)  # of each range the innermost that asks around it
     called = np.flatnonzero((above >= 0) & (around.kind == Kind.DISPATCH) & around.labels.telling[label])
-    return _with_calls(trace, around, INSIDE, above[called], called)
+    return _with_calls(trace, around, INSIDE, above[called], called, label)
 
 
 def with_local_sizes(trace: Trace, around: OpsAround) -> Retyped:
@@ -171,16 +171,43 @@ def with_local_sizes(trace: Trace, around: OpsAround) -> Retyped:
     inner, wrapped = inner[ran], wrapped[ran]
     # Without torch's word several may share the work of an op that ran itself.
     inner = inner[wrapped | (np.bincount(caller[inner], minlength=len(label))[caller[inner]] == 1)]
-    # vmap calls an op again as it is, and inside that one the op that computes all samples at once.
-    again = (name >= 0) & (label == label[caller]) & (caller >= 0)
-    batched = np.flatnonzero(works & again[caller] & (label != label[caller]))
-    batched = batched[_alike(trace, _is_batched, label[caller[batched]], label[batched])]
-    inner = np.union1d(inner, batched[np.bincount(caller[batched], minlength=len(label))[caller[batched]] == 1])
     inner = inner[~np.isin(inner, caller[inner])]  # of a chain of calls the last
+    batched, split = _batched(trace, around, caller, works)
     root = around.formula_root[caller[inner]]
+    inner, root = inner[~split[root]], root[~split[root]]
+    inner, root = np.append(inner, batched), np.append(root, around.formula_root[batched])
     order = np.lexsort((inner, root))
     order = order[root[order] >= 0]
-    return _with_calls(trace, around, RAN, root[order], inner[order])
+    inner, root, first, how = inner[order], root[order], inner[order], label.astype(np.int64)
+    while (up := (caller[first] >= 0) & (name[caller[first]] == name[inner])).any():
+        first = np.where(up, caller[first], first)
+    stacked, own = _replaced(trace, inner, (label[inner], label[first]), _last_arguments)
+    how[stacked] = own
+    return _with_calls(trace, around, RAN, root, inner, how)
+
+
+def _batched(trace: Trace, around: OpsAround, caller: Array, works: Bools) -> tuple[Array, Bools]:
+    """The ops that did the work of ops under vmap, and which ops called them.
+
+    vmap calls an op again as it is, and inside that one ops with tensors of one more dimension: of all samples at once. Inside
+    an op that did so somewhere, what ran is the outermost ops that did not.
+    """
+    label, nested = around.label, around.nested
+    again = (caller >= 0) & (around.labels.name[label] >= 0) & (label == label[caller])
+    split, calls_again = np.zeros((2, len(label)), np.bool_)
+    if not again.any():
+        return np.empty(0, np.int64), split
+    calls_again[caller[again]] = True
+    within = (nearest(nested, again) >= 0)[caller] & (caller >= 0)
+    called = np.flatnonzero(within & (label != label[caller]))
+    found = _alike(trace, _is_batched, label[caller[called]], label[called], calls_again[called])
+    split[caller[called[found]]] = True
+    for level, above in reversed(nested.levels):
+        split[above[split[level]]] = True
+    split[-1] = False
+    whole = works & ~split
+    ran = np.flatnonzero(outermost(nested, whole, around.kind == Kind.BACKWARD) == np.arange(len(label)))
+    return ran[split[around.formula_root[ran]]], split
 
 
 def _alike(trace: Trace, holds: Callable[..., bool], outer: Integers, inner: Integers, *flags: Bools) -> Bools:
@@ -205,19 +232,31 @@ def _ran_in(outer: OpCall | None, inner: OpCall | None, sure: bool) -> bool:
     return [*map(len, before)] == [*map(len, after)] and all(a >= b for a, b in sizes)
 
 
-def _is_batched(outer: OpCall | None, inner: OpCall | None) -> bool:
-    """Whether a call has the tensors of another with one more dimension, of one size, for all or some of them."""
-    if outer is None or inner is None or len(outer.tensors) != len(inner.tensors):
+def _is_batched(outer: OpCall | None, inner: OpCall | None, again: bool) -> bool:
+    """Whether a call has tensors of another with one more dimension in front: one of them if it calls itself again, else all
+    that differ."""
+    if outer is None or inner is None:
         return False
-    pairs = [(a.shape, b.shape) for a, b in zip(outer.tensors, inner.tensors, strict=True)]
-    more = {b[0] for a, b in pairs if len(b) == len(a) + 1}
-    return len(more) == 1 and more != {1} and all(b in (a, (*more, *a)) for a, b in pairs)
+    before, after = ([tensor.shape for tensor in call.tensors] for call in (outer, inner))
+    if again:
+        return any(shape and shape[0] > 1 and shape[1:] in before and shape not in before for shape in after)
+    pairs = [pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]]
+    return len(before) == len(after) and bool(pairs) and all(b and b[0] > 1 and b[1:] == a for a, b in pairs)
 
 
-def _with_calls(trace: Trace, around: OpsAround, name: str, owner: Array, called: Array) -> Retyped:
+def _last_arguments(markers: list[Marker], inner: int, first: int) -> OpCall | None:
+    """A call without the arguments that were recorded before its own, those of the first call of the op, as torch.func does."""
+    call, before = markers[inner].call, markers[first].call
+    if call is None or before is None:
+        return None
+    count = len(before.args)
+    again = len(call.args) == 2 * count and call.args[:count] == before.args
+    return call._replace(args=call.args[count:]) if again else None
+
+
+def _with_calls(trace: Trace, around: OpsAround, name: str, owner: Array, called: Array, label: Integers) -> Retyped:
     """Ranges of the owners, and labels with the calls of each as one more argument. owner: position of the op that each call
-    belongs to; called: positions of the calls in order of begin."""
-    label = around.label
+    belongs to; called: positions of the calls in order of begin; label: of each position how it ran."""
     order = np.argsort(owner, kind="stable")
     owner, called = owner[order], called[order]
     owners, first, count = np.unique(owner, return_index=True, return_counts=True)
@@ -227,13 +266,14 @@ def _with_calls(trace: Trace, around: OpsAround, name: str, owner: Array, called
         sums = np.cumsum((label[called].astype(np.int64) + 1).astype(np.uint64) * powers[place], dtype=np.uint64)
     sums = np.append(np.uint64(0), sums)
     hashes = (sums[first + count] - sums[first]).view(np.int64) >> 3
-    _, example, inverse = distinct_rows(label[owners], count, hashes)
+    _, example, inverse = distinct_rows(around.label[owners], count, hashes)
     codes = []
     for at in example.tolist():
-        own, part = int(label[owners[at]]), label[called[first[at] :][: count[at]]].tolist()
+        own, part = int(around.label[owners[at]]), label[called[first[at] :][: count[at]]].tolist()
         part = part if name == RAN else dict.fromkeys(part)  # what ran is added up
         calls = [call for one in part if (call := trace.markers[one].call) is not None]
-        listed = [[call.name, *map(_without_gradient, call.args)] for call in calls[:_MOST_INSIDE]]
+        most = None if name == RAN else _MOST_INSIDE
+        listed = [[call.name, *map(_without_gradient, call.args)] for call in calls[:most]]
         codes.append(with_argument(trace, own, name, listed) if listed else own)
     return Retyped(Rows(around.nested.row[owners]), np.array(codes, np.int64)[inverse])
 

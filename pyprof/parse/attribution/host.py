@@ -18,7 +18,7 @@ from pyprof.columns.distinct import distinct_values
 from pyprof.columns.intervals import Segments, quantiles, union
 from pyprof.columns.nesting import crossing, nest
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.model.host import Allocations, Compilation, Host, Spans, Wait
+from pyprof.model.host import AllocationCalls, Compilation, Host, Spans, Wait
 from pyprof.model.markers import Kind
 from pyprof.model.trace import ActivityKind, Trace
 from pyprof.model.trace import Table as TraceTable
@@ -181,7 +181,7 @@ class _HostOfCapture:
         process = self.process[ranges["thread"][rows]]
         return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
 
-    def allocations(self) -> list[Allocations]:
+    def allocations(self) -> list[AllocationCalls]:
         """Calls that allocate or free memory of a device."""
         rows = np.flatnonzero(self.named(_ALLOCATES.match) & self.launching[self.calls.thread])
         rows = rows[np.argsort(self.calls.start_ns[rows], kind="stable")]
@@ -191,7 +191,7 @@ class _HostOfCapture:
             used, code = np.unique(self.calls.name[mine], return_inverse=True)
             names = [re.sub(r"_v\d+$", "", self.trace.strings[name]) for name in used.tolist()]
             begin, end = (times[mine].tolist() for times in (self.calls.start_ns, self.calls.end_ns))
-            found.append(Allocations(int(self.trace.processes["pid"][one]), begin, end, code.tolist(), names))
+            found.append(AllocationCalls(int(self.trace.processes["pid"][one]), begin, end, code.tolist(), names))
         return found
 
     def compilations(self) -> list[Compilation]:

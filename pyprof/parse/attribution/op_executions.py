@@ -15,7 +15,7 @@ import numpy as np
 from pyprof.columns.types import Bools, Ints, Positions
 from pyprof.model.markers import Kind, Marker
 from pyprof.model.opcall import OpRules
-from pyprof.model.trace import Trace
+from pyprof.model.trace import Trace, make_table
 from pyprof.parse.attribution.launches import find_launches, launch_of_activity
 from pyprof.parse.attribution.ops import OpsAround, nearest, ops_around
 from pyprof.parse.attribution.ranges import CaptureFacts
@@ -64,7 +64,7 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     inside = np.zeros(size, np.int64)
     child = shown & (above >= 0)
     np.add.at(inside, above[child], cpu[child])
-    memory = trace.memory
+    memory = trace.memory if trace.source == "kineto" else make_table("memory")  # of tensors, not of their allocator
     on_device = len(trace.activities["kind"]) > 0
     self_device, kernels = np.zeros(size, np.int64), np.zeros(size, np.int64)
     if on_device:

@@ -43,17 +43,17 @@ def nearest(nested: Nested, mask: Bools, reset: Bools | None = None) -> Position
     return Positions(result)
 
 
-def outermost(nested: Nested, mask: Bools, reset: Bools, apart: Bools | None = None) -> Positions:
+def outermost(nested: Nested, mask: Bools, reset: Bools, apart: Array | None = None) -> Positions:
     """For each range itself or the outermost one around it where the mask holds, -1 none; a `reset` starts anew and has none.
 
-    apart: ranges that count by themselves inside one that is not apart.
+    apart: ranges count by themselves inside one with a smaller number.
     """
     result = np.full(len(mask), -1, np.int32)
     for level, above in nested.levels:
         inherited = result.take(above)
         own = inherited < 0
         if apart is not None:
-            own |= apart.take(level) & ~apart.take(inherited)
+            own |= apart.take(level) > apart.take(inherited)
         found = np.where(own, np.where(mask.take(level), level, -1), inherited)
         found[reset.take(level)] = -1
         result[level] = found
@@ -90,9 +90,9 @@ class OpsAround:
         works = labels.candidate[self.label] & ~copy & ~collective  # a collective makes no result by copying
         calls = np.zeros(len(copy), np.bool_)
         calls[caller[labels.is_op[self.label]]] = True
-        apart = np.asarray(copy & ~copy[caller] & np.where(converts, calls, ~works[caller]))
-        # A collective too, wherever it is nested; another that it calls belongs to it.
-        apart |= collective & ~collective[caller]
+        apart = 2 * (copy & ~copy[caller] & np.where(converts, calls, ~works[caller]))
+        # A collective too, wherever it is nested; another that it calls belongs to it, a copy does not.
+        apart = np.maximum(apart, collective & ~collective[caller])
         self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, apart)
         self.backward = nearest(nested, backward, boundary & ~backward)
         self.engine = nearest(nested, self.kind == Kind.ENGINE)

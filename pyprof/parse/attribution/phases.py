@@ -37,6 +37,8 @@ _WORD = r"(?i:feed.?forward)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase;
 _BACKWARD_KERNEL = r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))"
 # Ops that only backward has, whatever called them, and that only optimizers have.
 _BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
+# Modules whose ops call those of backward only in forward-mode differentiation, outside of the engine.
+_NOT_BACKWARD = "aten|torch|Tensor"
 # Also outside of Optimizer.step: of GradScaler.unscale_ and update, and where the step is the user's own.
 _OPTIMIZER_OP = r"_amp_(?:foreach_non_finite_check_and_unscale|update_scale)_?|_fused_(?:sgd|adamw?|adagrad)_?"
 
@@ -78,7 +80,7 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     said = of_stack[says.kernels.stack]
     # An op that runs again inside backward is forward, whatever is around.
     phase = np.where((says.op >= 0) & ((said < 0) | (says.kernels.state == 1)), np.int8(FORWARD), said)
-    backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
+    backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None, _NOT_BACKWARD)
     phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
     optimizer = _in_ops(capture, says, lambda call: re.fullmatch(_OPTIMIZER_OP, call.op) is not None)
     phase[says.kernels.optimizer | optimizer] = OPTIMIZER
@@ -121,11 +123,12 @@ def phase_of_range(name: str) -> int:
     return found.pop() if len(found) == 1 else -1
 
 
-def _in_ops(capture: CaptureFacts, says: Evidence, holds: Callable[[OpCall], bool]) -> Bools:
-    """Which rows ran in an op for which `holds` is true, or have such an innermost op."""
-    calls = (marker.call for marker in capture.trace.markers)
+def _in_ops(capture: CaptureFacts, says: Evidence, holds: Callable[[OpCall], bool], alone: str = "$^") -> Bools:
+    """Which rows ran in an op for which `holds` is true, or have such an innermost op. alone: modules whose ops speak alone."""
+    calls = [marker.call for marker in capture.trace.markers]
     found = np.array([*(call is not None and holds(call) for call in calls), False], np.bool_)
-    return np.asarray(found[says.op] | found[says.kernels.inner])
+    own = np.array([*(call is not None and re.match(alone, call.module) is not None for call in calls), False], np.bool_)
+    return np.asarray(found[says.op] | (found[says.kernels.inner] & ~own[says.op]))
 
 
 def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) -> Bools:

@@ -23,6 +23,10 @@ _LAUNCH, _GRAPH = re.compile(r"Launch(?!Host)"), re.compile(r"GraphLaunch")
 _KNOWN = re.compile(r"^(?:cuda|cu|hip)[A-Z]")
 _BEGIN, _END = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 _ON_CPU = re.compile(r"_for_cpu\b|\bmkldnn_|\bonednn::|\bnnpack")  # ops that only a CPU has
+_ON_GPU = re.compile(  # ops that only a GPU has
+    r"cudnn|miopen|cuda|cublas|nccl|triton_|_(?:flash|efficient)_attention_(?:for|back)ward"
+    r"|_scaled_dot_product_(?:flash|efficient|cudnn)_attention|\bpin_memory"
+)
 _MPS = re.compile(r"(?:\b|_)mps(?:_|::|$)")
 _MOST = 0.5  # of the launches: where more have no kernel, what is there stands for nothing
 _FAR_NS = 1 << 62
@@ -40,8 +44,7 @@ _SOME = "call torch.cuda.synchronize() before recording begins and ends, and rec
 _INSTRUMENTS = "torch.mps.profiler.profile() shows them in Xcode's Instruments; --gpu FILE.json gives the peaks of a device"
 _FOREIGN = "record with a profiler that writes what this device did as events of its own; --gpu FILE.json gives its peaks"
 _UNTRACED = {
-    "kineto": f"add ProfilerActivity.CUDA to the activities of torch.profiler.profile; where it is there: {_PROFILERS}; "
-    "a program of the CPU alone is known as one where CUDA_VISIBLE_DEVICES is empty",
+    "kineto": f"add ProfilerActivity.CUDA to the activities of torch.profiler.profile; where it is there: {_PROFILERS}",
     "nsys": "record with nsys profile -t cuda,nvtx",
 }
 
@@ -78,10 +81,12 @@ def _hidden(trace: Trace, launch: Array, found: LaunchCounts) -> Unseen | None:
         what = "ops ran on Apple's MPS, whose kernels torch.profiler does not record"
         return Unseen(what, _INSTRUMENTS)
     if not ran and not len(launch) and (gpu := _gpu(trace)):
-        if not len(trace.launches["corr"]):
+        if not len(trace.launches["corr"]) and _used(trace):
             what = f"CUDA was not traced: no call of it is in the capture, although there is a GPU ({gpu})"
             return Unseen(what, _UNTRACED[tool])
-        if not _of_names(trace, trace.launches["name"], _KNOWN).any():  # of others it is not known which launch
+        if (
+            len(trace.launches["corr"]) and not _of_names(trace, trace.launches["name"], _KNOWN).any()
+        ):  # of others it is not known which launch
             return Unseen(f"the work of the device ({gpu}) is not in the capture, only calls of its runtime", _FOREIGN)
     if lost_graphs > _MOST * found.graphs:
         what = f"{lost_graphs:,} of {_counted(found.graphs, 'launch')} of CUDA graphs have no kernel in the capture"
@@ -102,6 +107,21 @@ def _gpu(trace: Trace) -> str:
     if trace.watched or not names or any(_ON_CPU.search(marker.name) for marker in trace.markers):
         return ""
     return next(filter(None, names), "without a name")
+
+
+def _used(trace: Trace) -> bool:
+    """Whether a capture without calls of CUDA is of a program that used the GPU: torch.profiler's shows it by ops that only a
+    GPU has, nsys, which is run for the GPU's sake, need not show it."""
+    return trace.source == "nsys" or any(marker.call and _ON_GPU.search(marker.name) for marker in trace.markers)
+
+
+def beside_gpu(trace: Trace) -> list[str]:
+    """A note on ops of a CPU that has a GPU beside it, which they do not show to have been used."""
+    gpu = "" if len(trace.launches["corr"]) else _gpu(trace)
+    text = (
+        f"ops are taken to have run on the CPU; if they ran on the GPU ({gpu}), add ProfilerActivity.CUDA: times are the host's"
+    )
+    return [text] if gpu else []
 
 
 def _launches(trace: Trace, launch: Array) -> LaunchCounts:

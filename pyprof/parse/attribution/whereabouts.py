@@ -43,7 +43,7 @@ class _Times(NamedTuple):
 
 
 class _Intervals(NamedTuple):
-    """What a host does, in no order; kind: place in PLACE_KINDS; name: place in a pool of names."""
+    """Ranges, frames and calls of a host, in no order; kind: place in PLACE_KINDS; name: place in a pool of names."""
 
     begin_ns: Ints
     end_ns: Ints

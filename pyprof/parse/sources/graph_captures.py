@@ -95,7 +95,7 @@ def _read(details: Path) -> list[_Detail]:
     try:
         if details.stat().st_size < _MOST_BYTES:
             return msgspec.json.decode(details.read_bytes(), type=list[_Detail])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     raise InputError(
         f"{details}: not a list of graph captures", 'it is a list of {"file": ..., "batch_size": 32, "mode": "FULL"}'

@@ -29,7 +29,7 @@ def beside(run: Path) -> dict[str, tuple[str, ...]]:
         if not run.is_file() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return {}
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, _Kernel])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     known: dict[str, set[tuple[str, ...]]] = {}
     for key, kernel in found.items():

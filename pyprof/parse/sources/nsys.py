@@ -12,7 +12,7 @@ from itertools import repeat
 
 import numpy as np
 
-from pyprof.columns.distinct import Growing, distinct_rows, map_distinct, narrowest
+from pyprof.columns.distinct import Growing, among, distinct_rows, map_distinct, narrowest
 from pyprof.columns.types import Array, Ints
 from pyprof.errors import EmptyCapture, InputError
 from pyprof.model.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
@@ -38,6 +38,15 @@ _GEOMETRY = {
 _COPY = {"bytes": "bytes", "copykind": "copyKind"}
 _ENDS = {"source": "srcKind", "target": "dstKind"}
 _MEMORY = ("Pageable", "Pinned", "Device", "Array", "Managed")  # nsys's numbers of these, not CUPTI's
+_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+_EVENT = {
+    "time_ns": "start", "process": "globalPid", "device": "deviceId", "address": "address", "bytes": "bytes", "kind": "memKind",
+    "operation": "memoryOperationType", "corr": "correlationId",
+}  # fmt: skip
+_GIVEN_BACK, _HOST_KINDS = 1, (0, 1)  # deallocation; pageable and pinned memory
+_OVERHEAD = "CUPTI_ACTIVITY_KIND_OVERHEAD"
+_LOADS = (2, 6, 7)  # CUPTI's overheads that are no profiler's: compiled by the driver; a module, a function loaded lazily
+_LOADING = "cuModuleLoad (lazy)"
 _LAUNCH = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "corr": "correlationId", "name": "nameId"}
 _NODE = {"node": "graphNodeId", "origin": "originalGraphNodeId", "thread": "globalTid", "start_ns": "start"}
 _DEVICE = {
@@ -69,6 +78,7 @@ def read(db: Database) -> Trace:
     parts = [export.kernels(), export.graphs(), export.copies(_MEMCPY), export.copies(_MEMSET)]
     trace.activities = concatenated(parts)
     trace.graph_nodes = export.graph_nodes()
+    trace.memory = export.memory()
     trace.threads, trace.processes = export.threads()
     trace.devices = export.devices()
     if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
@@ -190,7 +200,18 @@ class _Export:
             columns = {name: values[known] for name, values in columns.items()}
         columns["thread"] = map_distinct(columns["thread"], self.thread)
         columns["name"] = map_distinct(columns["name"], self._string)
-        return make_table("launches", columns)
+        loads = self._loads_of_modules()
+        return make_table("launches", {name: np.concatenate([columns[name], loads[name]]) for name in columns})
+
+    def _loads_of_modules(self) -> dict[str, Ints]:
+        """Modules and functions that calls loaded when they needed them, and code that the driver compiled, as calls."""
+        columns = self.db.integers(_OVERHEAD, {**_LAUNCH, "type": "overheadType"})
+        keep = among(columns.pop("type"), _LOADS) & (columns["thread"] >= 0) & (columns["end_ns"] > columns["start_ns"])
+        columns = {name: values[keep] for name, values in columns.items()}
+        columns["thread"] = map_distinct(columns["thread"], self.thread)
+        columns["corr"][:] = -1  # what they lie in has the number of its activity
+        columns["name"][:] = self.trace.strings.code(_LOADING) if keep.any() else -1
+        return columns
 
     def ranges(self) -> Table:
         if not self.db.has(_NVTX, "start", "end"):
@@ -214,6 +235,25 @@ class _Export:
                 columns["thread"] = map_distinct(columns["thread"], self.thread)
                 return make_table("graph_nodes", columns)
         return make_table("graph_nodes")
+
+    def memory(self) -> Table:
+        """Memory that cudaMalloc and its like took or gave back, on the thread that called them."""
+        columns = self.db.integers(_USAGE, _EVENT)
+        columns["process"] = map_distinct(columns.pop("process"), self._process)
+        launches = self.trace.launches
+        thread_process = map_distinct(np.fromiter(self.thread_of, np.int64), self._process).astype(np.int64)
+        call = (columns["process"].astype(np.int64) << 40) + columns["corr"]
+        made = (thread_process[launches["thread"]] << 40) + launches["corr"]
+        order = np.argsort(made, kind="stable")
+        at = np.minimum(np.searchsorted(made[order], call), max(len(order) - 1, 0))
+        known = (made[order][at] == call) & (columns["corr"] >= 0) if len(order) else np.zeros(len(call), np.bool_)
+        main = {process: thread for thread, process in reversed([*enumerate(thread_process.tolist())])}
+        columns["thread"] = np.array([main.get(one, -1) for one in columns.pop("process").tolist()], np.int64)
+        if len(order):
+            columns["thread"] = np.where(known, launches["thread"][order][at], columns["thread"])
+        columns["bytes"] = np.where(columns.pop("operation") == _GIVEN_BACK, -columns["bytes"], columns["bytes"])
+        columns["device"] = np.where(np.isin(columns.pop("kind"), _HOST_KINDS), -1, columns["device"])
+        return make_table("memory", columns)
 
     def threads(self) -> tuple[Table, Table]:
         tids = np.fromiter(self.thread_of, np.int64, len(self.thread_of))

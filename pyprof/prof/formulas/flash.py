@@ -297,7 +297,11 @@ def unified_attention(
         sums, exact = _in_window(sums, engine_step, q.shape[0], window)
         note = f"window={window}" + ("" if exact else ",at-most")
     cost = ragged(q, v.shape[-1], [spec(t.shape[-2:], t.dtype) for t in (k, v)], sums, note)
-    return replace(cost, bound="") if exact else cost
+    if exact:
+        return replace(cost, bound="")
+    if windowed and not isinstance(window, int):  # how many keys are read is not known either
+        return replace(cost, bytes=None, at_least=nbytes(q, spec((*q.shape[:-1], v.shape[-1]), q.dtype)))
+    return cost
 
 
 def _in_window(sums: tuple[int, int], text: object, tokens: int, window: int) -> tuple[tuple[int, int], bool]:
@@ -354,6 +358,26 @@ def latent_decode(q_nope: TensorSpec, q_pe: TensorSpec, cache: TensorSpec, *, en
     query = spec((*q_nope.shape[:-1], q_nope.shape[-1] + q_pe.shape[-1]), q_nope.dtype)
     sums = step_pairs(engine_step, query.shape[0], padded=True)
     return ragged(query, q_nope.shape[-1], [spec(cache.shape[-1:], cache.dtype)], sums)
+
+
+@op("vllm::unified_mla_attention_with_output", order="q kv_c k_pe output ...", kind="matmul", composed=True)
+def latent_step(q: TensorSpec, kv_c: TensorSpec, k_pe: TensorSpec, output: TensorSpec, *, engine_step: object = None) -> Cost:
+    """A step that only decodes: queries by the keys' weights, attention over the cache, its result by the values' weights.
+
+    A step with prefill takes other products, by other ops inside; a sparse layer attends to fewer keys than these.
+    """
+    q = _by_heads(q, q)
+    tokens, heads, latent, positions = q.shape[0], q.shape[1], kv_c.shape[-1], k_pe.shape[-1]
+    step = engine_steps.read(engine_step) if isinstance(engine_step, str) else None
+    if step is None or step.phase != engine_steps.DECODE:
+        raise Missing("which products a step with prefill takes is not recorded")
+    own, made = q.shape[-1] - positions, output.numel // max(tokens * heads, 1)
+    query, cached = spec((tokens, heads, latent + positions), q.dtype), spec((latent + positions,), kv_c.dtype)
+    sums = step_pairs(engine_step, tokens, padded=True)
+    cost = ragged(query, latent, [cached], sums, "full-attention-assumed")
+    products = spec((heads, latent, own + made), q.dtype)
+    moved = nbytes(q, spec((sums[1], *cached.shape), cached.dtype), output, products)
+    return replace(cost, matmul_flops=(cost.matmul_flops or 0) + 2 * tokens * products.numel, bytes=moved)
 
 
 @op("aiter::mla_decode_stage1_asm_fwd", order="q cache qo_indptr kv_indptr kv_page_indices kv_last_page_lens splits metadata "

@@ -293,6 +293,7 @@ def evaluate(call: OpCall) -> Result:
     products = [one.cost for one in results if one.cost.mnk is not None]
     mnk, batch = (products[0].mnk, products[0].batch) if len(products) == 1 else (None, 1)
     whole = Cost(total("matmul_flops"), total("vector_flops"), total("bytes"), mnk, batch)
+    whole = replace(whole, bound=next((one.cost.bound for one in results if one.cost.bound), ""))
     return Result(whole, next((one.reason for one in results if one.reason), ""))
 
 

@@ -31,7 +31,7 @@ def _begin() -> None:
         os.environ.pop("PYTHONPATH", None)
     else:
         os.environ["PYTHONPATH"] = before
-    start(folder)
+    start(folder, here)
 
 
 try:

@@ -77,7 +77,6 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     warmup.find,
     record_cuda.find,
 )
-_ALONE = "warmup"  # of a cold capture nothing else can be said
 
 
 def kinds_text() -> str:
@@ -96,6 +95,7 @@ def advise(overview: Overview) -> list[Advice]:
         return [unseen]
     found = [one for find in KINDS if (one := find(overview, budget)) is not None]
     again = any(one.kind == "recompilation" for one in found)  # what goes on is not the first iteration's
-    alone = [] if again else [one for one in found if one.kind == _ALONE]
-    found = [one for one in found if not (again and one.kind == _ALONE)]
-    return alone or sorted(found, key=lambda one: (one.saves_ns is None, -(one.saves_ns or 0), one.kind))
+    found = [one for one in found if not (again and one.kind == "warmup")]
+    # A cold capture, or one of which the recorder made most of the waiting, is to be made anew before anything else is judged.
+    anew = {"warmup"} | ({"profiler_overhead"} if profiler_overhead.is_most(overview) else set())
+    return sorted(found, key=lambda one: (one.kind not in anew, one.saves_ns is None, -(one.saves_ns or 0), one.kind))

@@ -32,3 +32,9 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     else:
         evidence += f", {late / number / 1e3:.1f} us each: how much of it is the recorder's the trace does not show"
     return Advice("profiler_overhead", None, own or None, evidence, _DO)
+
+
+def is_most(overview: Overview) -> bool:
+    """Whether what is proven to be the recorder's is more than half of the time in which launches came late."""
+    own = overview.parts["profiler"]
+    return own > overview.parts["launch"] + overview.parts["host"]

@@ -1,4 +1,4 @@
-"""A capture that is cold for the most part -> record warm iterations: nothing else can be said of it."""
+"""A capture that is cold for the most part -> record warm iterations before the rest of it is judged."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, idle_time, ms
+from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 
-_LEAST = 0.1  # of the wall time of one step: compilation and loading of modules; of the busy time: trials
+_LEAST = 0.1  # of the wall time of one step: compilation and loading of modules
 _UNMARKED = 0.3  # of that of a window without steps, which may hold many
 _MOST = 0.5  # of the wall time of several steps, next to which what the warm ones show counts little
 _TRIALS = 5  # kernels in a row for one convolution, each another, that are more than it takes
-_CONVOLUTIONS = 3  # for which that is so
+_TRIED = 0.2  # of the busy time
 _DO = "record later iterations: torch.profiler.schedule(wait=1, warmup=3, active=3), nsys --capture-range=cudaProfilerApi"
 
 
@@ -22,21 +22,23 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     """Where one iteration did what only first ones do."""
     wall, cold = overview.division.wall_ns, overview.parts["compilation"]
     several = overview.steps is not None and len(overview.steps) > 1
+    # Where it takes longer than all work of the device does, that is little beside it.
     least = (_LEAST if overview.steps is not None else _UNMARKED) * wall
+    least = min(least, max(_LEAST * wall, overview.busy_ns))
     if several:
         idle = idle_time(overview, "compilation")
         cold = idle.time_ns - idle.saves_ns  # what the first step alone has
-        if cold <= _MOST * wall:
+        if cold <= min(_MOST * wall, max(_LEAST * wall, overview.busy_ns)):
             return None
     trials, time = (0, 0) if several else _trials(overview)
-    tried = trials >= _CONVOLUTIONS and time > _LEAST * overview.busy_ns
+    tried = time > _TRIED * overview.busy_ns
     if cold <= least and not tried:
         return None
     found = []
     if cold > least:
         found.append(f"{ms(cold)} of {ms(wall)} went into loading modules, compiling or recording graphs")
     if tried:
-        found.append(f"{trials} convolutions tried out their algorithms ({ms(time)})")
+        found.append(f"{counted(trials, 'convolution')} tried out their algorithms ({ms(time)})")
     return Advice(
         "warmup",
         None,

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
+from pyprof.model import ledger
 from pyprof.parse.sources.sqlite import check_no_log
 from pyprof.tables.files import whole_file
 
@@ -15,7 +16,7 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
 def save(capture: Path, name: str, folder: Path) -> Path:
-    """Copy a capture into the folder, replacing an earlier one of this name; returns the copy's path.
+    """Copy a capture and its ledger into the folder, replacing earlier ones of this name; returns the copy's path.
 
     Raises UsageError for a bad name, InputError if the capture is a folder, needs a log beside it, or cannot be written.
     """
@@ -33,6 +34,12 @@ def save(capture: Path, name: str, folder: Path) -> Path:
     for other in _kept(name, folder):
         if other != target:
             other.unlink()
+    steps, kept = ledger.beside(capture), folder / f"{name}{ledger.SUFFIX}"
+    if steps is None:
+        kept.unlink(missing_ok=True)
+    else:
+        with steps.open("rb") as source, whole_file(kept) as stream:
+            shutil.copyfileobj(source, stream)
     return target
 
 
@@ -48,7 +55,8 @@ def find(name: str, folder: Path) -> Path:
 
 
 def _kept(name: str, folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob(f"{name}*") if path.is_file() and path.name[len(name) :][:1] in ("", "."))
+    found = (path for path in folder.glob(f"{name}*") if path.is_file() and path.name[len(name) :][:1] in ("", "."))
+    return sorted(path for path in found if not path.name.endswith(ledger.SUFFIX))
 
 
 def _check(name: str) -> None:

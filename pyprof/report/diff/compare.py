@@ -23,10 +23,11 @@ from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.errors import InputError
 from pyprof.parse.records.dataset import named_rank
-from pyprof.report.diff.noise import LEAST_STEPS, Differences, differences
+from pyprof.report.diff.noise import LEAST_RUN, LEAST_STEPS, Differences, differences, run_difference
 from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
 from pyprof.report.ranks.units import files_of
 from pyprof.report.time.causes import CAUSES
+from pyprof.report.run_steps import free
 from pyprof.report.time.overview import Overview
 
 _ALIKE = 0.5  # of each capture's time: if less is in common ops, these are two programs
@@ -90,6 +91,15 @@ class StepChange:
     def share(self) -> float:
         """The difference as a share of the time before."""
         return (self.after_ns - self.before_ns) / self.before_ns if self.before_ns else 0.0
+
+
+@dataclass(frozen=True)
+class RunChange(StepChange):
+    """The change of a step's time in whole runs, without recorded steps. steps: how many on each side; level: the quantile that
+    is compared, 0.5 the median."""
+
+    steps: tuple[int, int]
+    level: float
 
 
 class Comparison:
@@ -174,6 +184,17 @@ class Comparison:
         return StepChange(float(found.before[0]), float(found.after[0]), low, high, known and bool(found.beyond_noise[0]))
 
     @cached_property
+    def run(self) -> RunChange | None:
+        """The change of a step's time by the ledgers of both runs; None without them or with too few steps."""
+        ledgers = [overview.records.ledger for overview in self.overviews]
+        times = [one.wall_ns[free(one)].astype(np.float64) for one in ledgers if one is not None]
+        if len(times) < 2 or min(map(len, times)) < LEAST_RUN:
+            return None
+        found = run_difference(*times)
+        ends = found.low, found.high
+        return RunChange(found.before, found.after, *ends, found.beyond_noise, (len(times[0]), len(times[1])), found.level)
+
+    @cached_property
     def judgement(self) -> tuple[bool, str]:
         """(whether the captures are comparable, the reason)."""
         unseen = [overview.records.unseen for overview in self.overviews]
@@ -208,6 +229,8 @@ class Comparison:
             texts.append(f"the device's work is in neither, times are the host's ({one.what})")
         if names[0] != names[1] and all(names):
             texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
+        if len({overview.missing is None for overview in self.overviews}) == 2:
+            texts.append("one has records without begin and end of steps (.dict, .jsonl): its steps may be shorter")
         return True, "; ".join(texts)
 
     @property

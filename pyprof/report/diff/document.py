@@ -6,12 +6,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.report.diff.compare import Comparison, RankComparison, Side
-from pyprof.report.diff.noise import LEAST_STEPS
+from pyprof.report.diff.compare import Comparison, RankComparison, RunChange, Side
+from pyprof.report.diff.noise import LEAST_STEPS, LEVELS
 from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Header, Integers, Table
 from pyprof.tables.units import human
@@ -61,6 +62,7 @@ def _document(found: Comparison) -> dict[str, object]:
         "matched": found.matched,
         "step": None if step is None else {**step.__dict__, "share": step.share},
         "idle": {cause: {"before_ns": before, "after_ns": after} for cause, (before, after) in found.idle.items()},
+        "run": None if found.run is None else {**asdict(found.run), "share": found.run.share},
         "changes": changes,
         "added": [{**_side(one), "after_ns": one.time_ns} for one in found.added],
         "removed": [{**_side(one), "before_ns": one.time_ns} for one in found.removed],
@@ -174,6 +176,8 @@ def head(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     before, after = found.before_ns, found.after_ns
     share = f"  {(after - before) / before:+.1%}" if before else ""
     yield f"kernel time  {human(before, 'ns')} -> {human(after, 'ns')}{share}"
+    if found.run is not None:
+        yield _run_line(found.run)
     yield _step_line(found)
     if text := _idle(found):
         yield text
@@ -193,11 +197,22 @@ def _idle(found: Comparison) -> str:
     return f"idle         {human(before, 'ns')} -> {human(after, 'ns')}{f': {causes}' if causes else ''}"
 
 
+def _run_line(run: RunChange) -> str:
+    """The verdict on whole runs."""
+    what = "median" if run.level == LEVELS[0] else f"fastest {100 * run.level:.0f} %"
+    why = "" if run.level == LEVELS[0] else ": the median is too uncertain"
+    verdict = "the same within noise" if not run.beyond_noise else "slower" if run.share > 0 else "faster"
+    low, high = (human(value, "ns") for value in (run.low_ns, run.high_ns))
+    counts = "{:,} and {:,} steps".format(*run.steps)
+    times = f"{human(run.before_ns, 'ns')} -> {human(run.after_ns, 'ns')}  {run.share:+.1%}"
+    return f"whole run    {times}: {verdict} ({what} of {counts} that were not recorded{why}; 95 %: {low} to {high})"
+
+
 def _step_line(found: Comparison) -> str:
-    step = found.step
+    step, name = found.step, "step     " if found.run is None else "recorded "
     if step is None:
         return "step         not marked in both captures: noise cannot be told apart (call pyprof.step() or profiler.step())"
-    times = f"step         {human(step.before_ns, 'ns')} -> {human(step.after_ns, 'ns')}  {step.share:+.1%} (median)"
+    times = f"{name}    {human(step.before_ns, 'ns')} -> {human(step.after_ns, 'ns')}  {step.share:+.1%} (median)"
     if step.low_ns is None or step.high_ns is None:
         counts = " and ".join(str(side.steps) for side in found.sides)
         return f"{times}: too few steps to judge ({counts}; {LEAST_STEPS} of each are needed): record again with --steps 2:8"

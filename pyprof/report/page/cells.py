@@ -19,7 +19,7 @@ from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import layer_names
 from pyprof.prof.roofline import BOUNDS
-from pyprof.prof.sums import exact_sum
+from pyprof.prof.sums import LEAST_KNOWN, exact_sum
 from pyprof.tables.names import text_of
 
 MOST = 12_000  # cells of a page; the smallest ones beyond it are summed up
@@ -82,6 +82,7 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
     return {
         "ops": [[name and text_of(name), shape and text_of(shape)] for name, shape in ops.known],
         "phases": [*PHASES, "unknown"],
+        "least_known": LEAST_KNOWN,
         "layers": _tree([*paths.known], path),
         "names": [[text_of(short_name(one)) or "(no name)", text_of(one)] for one in kernels.known if one is not None],
         "verdicts": [[one.tc, one.math, one.reason] for one in verdicts],

@@ -15,6 +15,7 @@ from pyprof.columns.intervals import summed
 from pyprof.columns.types import Ints
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
+from pyprof.prof.sums import LEAST_KNOWN
 from pyprof.report.summary.model import Figures, Share
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
@@ -76,7 +77,7 @@ def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
         return f"Not known: {'; '.join(_missing(summary)) or 'no op has FLOPs and bytes'}."
     reached = (total - above) / total
     how = "Close to" if reached > _CLOSE else "Part of the way to" if reached > _HALF else "Far from"
-    of = "" if share > 0.99 else f" whose limit is known ({100 * share:.0f} % of the time)"
+    of = "" if share > LEAST_KNOWN else f" whose limit is known ({100 * share:.0f} % of the time)"
     spent = Counter[str]()
     for code, ns in enumerate(spent_on.tolist()):
         spent[BOUNDS[code].rstrip("!")] += ns

@@ -41,7 +41,8 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
     shares = (sum(getattr(one, name) * ns for one, ns in each) / total for name in Known._fields) if each else ()
     said = [*([] if late is None else [straggler.in_words(late, f"rank {late.rank}")]), *notes]
     return replace(
-        first, file=name, ranks=len(ranks), devices=tuple(device for one in ranks for device in one.devices), wall_ns=wall,
+        first, run=None, file=name, ranks=len(ranks), wall_ns=wall,
+        devices=tuple(device for one in ranks for device in one.devices),
         busy_ns=None if wall is None else sum(busy.values()), busy=busy, idle_ns=idle, kernel_ns=total,
         kernels=sum(one.kernels for one in ranks), steps=_steps(ranks), utilised=used,
         phases={name: sum(one.phases.get(name, 0) for one in ranks) for name in names},

@@ -12,6 +12,7 @@ from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import params
 from pyprof.report.advice.kinds import advise
+from pyprof.report.run_steps import run_steps
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Device, Known, Utilised
 from pyprof.report.summary.notes import notes_of
@@ -50,7 +51,7 @@ def summarise(overview: Overview, file: str) -> Summary:
         phases={name: ns for name, ns in by_phase if ns or name == "unknown"}, ops=kernels.by("op"), layers=layers,
         around=around, families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known,
         advice=advice, notes=notes_of(overview, advice, kernels, known), step_phases=step_phases(overview, kernels),
-        unseen=unseen, ranges=ranges_of(kernels),
+        unseen=unseen, ranges=ranges_of(kernels), run=run_steps(overview.records.ledger),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pyprof.model.records import Unseen
 from pyprof.report.advice.base import Advice
+from pyprof.report.run_steps import RunPart, RunSteps
 from pyprof.report.time.overview import Window
 
 SCHEMA = 1
@@ -164,7 +165,7 @@ class Figures:
     wall_ns is exactly busy_ns plus the sum of idle_ns, and busy_ns the sum of busy: means over the devices, None and empty if
     the records have no times, or do not show the device's work (`unseen` says why). kernel_ns, phases, ops, layers, families
     and lost are sums over the kernels of all devices (without a device: the ops on the CPU). around: the layer around `layers`,
-    or ""; ranges: of a capture that holds nothing else.
+    or ""; ranges: of a capture that holds nothing else; run: the steps of the whole run, None without its ledger.
     """
 
     file: str
@@ -193,6 +194,7 @@ class Figures:
     step_phases: tuple[StepPhase, ...] = ()
     unseen: Unseen | None = None
     ranges: tuple[RangeTimes, ...] = ()
+    run: RunSteps | None = None
 
     @property
     def mfu(self) -> float | None:
@@ -240,10 +242,11 @@ class Figures:
         known = None if self.known is None else self.known._asdict()
         names |= {"lost": _dicts(self.lost), "known": known, "advice": advice, "notes": list(self.notes)}
         names["ranges"] = _dicts(self.ranges)
+        names["run"] = None if self.run is None else {**self.run._asdict(), "over": _dicts(self.run.over)}
         return json.dumps(names, ensure_ascii=False, indent=1, allow_nan=False)
 
 
-def _dicts(some: Iterable[Device | StepPhase | LostPlace | RangeTimes]) -> list[dict[str, Any]]:
+def _dicts(some: Iterable[Device | StepPhase | LostPlace | RangeTimes | RunPart]) -> list[dict[str, Any]]:
     return [one._asdict() for one in some]
 
 

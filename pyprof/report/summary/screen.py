@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from pyprof.messages import one_line
+from pyprof.report.run_steps import sentences
 from pyprof.report.summary.blocks import lost_rows, range_rows, share_rows, step_phase_rows
 from pyprof.report.summary.model import ALONE, Device, Figures, StepTimes
 from pyprof.report.summary.styled import Line, Units, at_least, known_share, percent, plain, utilised
@@ -158,6 +159,8 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
         yield [(text + (f": {', '.join(known)}" if known else ""), "")]
     if times is not None and (slow := _slowest(times, units)):
         yield [(slow, "")]
+    for text in () if summary.run is None else sentences(summary.run):
+        yield from _wrapped(text, units.width, "", 2)
 
 
 def _flowed(pieces: Sequence[str], width: int) -> Iterator[Line]:

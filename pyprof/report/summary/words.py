@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from pyprof.report.advice.base import Advice
 from pyprof.report.page.colours import colours
+from pyprof.report.run_steps import RunSteps, sentences
 from pyprof.report.summary.model import Figures
 from pyprof.report.summary.notes import NOTHING
 from pyprof.report.summary.styled import at_least, known_share, percent, utilised
@@ -24,6 +25,7 @@ from pyprof.tables.names import text_of
 from pyprof.tables.rows import html
 from pyprof.tables.units import human
 
+_HEIGHT = 80  # of the drawing of a run, in its units
 _WIDTH = 1000  # of the bar of the wall time, in units of the drawing
 _LEAST = 0.005  # of the wall time: smaller parts are not listed beside the bar
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
@@ -59,7 +61,7 @@ def described(of: Figures) -> dict[str, Any]:
         devices[text_of(f"{name}: {', '.join(rates)}" if rates else name)] += 1
     return {
         "devices": [text if number == 1 else f"{number} x {text}" for text, number in devices.items()],
-        "figures": [*figures(of)], "wall": [*_wall(of)],
+        "figures": [*figures(of)], "wall": [*_wall(of)], "run": None if of.run is None else _run(of.run),
         "advice": [_advice(one, of) for one in of.advice],
         "nothing": text_of(nothing), "causes": [(name, MEANINGS[name]) for name, ns in of.idle_ns.items() if ns],
         "known": [(name, known_share(share)) for share, name in known],
@@ -120,6 +122,18 @@ def _wall(of: Figures) -> Iterator[dict[str, object]]:
         place = {"x": f"{at:.2f}", "width": f"{share * _WIDTH:.2f}"}
         yield {"kind": kind, "text": text, "listed": share >= _LEAST or not at, **place}
         at += share * _WIDTH
+
+
+def _run(run: RunSteps) -> dict[str, object]:
+    """The drawing of a run: parts as wide as they have steps, up to three medians high."""
+    top = 3 * (run.p50_ns or max((part.p50_ns for part in run.over), default=1)) or 1
+    width, parts = 1000 / max(len(run.over), 1), []
+    for at, part in enumerate(run.over):
+        median, most = (f"{_HEIGHT * min(ns / top, 1):.1f}" for ns in (part.p50_ns, part.max_ns))
+        text = f"from step {part.step} on: median {human(part.p50_ns, 'ns')}, longest {human(part.max_ns, 'ns')}"
+        place = {"x": f"{at * width:.2f}", "width": f"{width:.2f}", "median": float(median), "most": float(most)}
+        parts.append({"text": text + ", recorded" * part.recorded, "recorded": part.recorded, **place})
+    return {"lines": [*sentences(run)], "parts": parts, "top": human(top, "ns")}
 
 
 def _advice(one: Advice, of: Figures) -> dict[str, object]:

@@ -7,7 +7,7 @@ call, pausing, launching.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -262,18 +262,21 @@ class _Late:
         return {"compilation": compiled, "host": np.minimum(result, left - compiled)}
 
     def _paused(self, row: int, copies: bool, least_ns: int) -> tuple[int, int]:
-        """The time of one gap in pauses of at least so long: (those that end as compilation begins, all others). Pauses most of
-        which a long call or known work covers are none."""
+        """The time of one gap in pauses of at least so long, less long calls and known work in them, as of a loader that the
+        pause begins with: (those that end as compilation begins, all others)."""
         begin, end = self._pauses_of["call_pauses" if copies else "op_pauses"].get(int(self.process[row]), _NONE)
         first, last = np.searchsorted(end, self.begin[row], "right"), np.searchsorted(begin, self.end[row], "left")
         begin, end = np.maximum(begin[first:last], self.begin[row]), np.minimum(end[first:last], self.end[row])
         group = np.full(len(begin), self.process[row])
-        kinds = ("loading", "compilation", "allocation", "long_calls")
-        busy = sum(self.work[kind].covered(group, end) - self.work[kind].covered(group, begin) for kind in kinds)
-        length = end - begin
-        pause = (length > least_ns) & (busy * 2 < length)
+        length = end - begin - (self._known.covered(group, end) - self._known.covered(group, begin))
+        pause = length > least_ns
         to_module = pause & np.isin(end, self.work["compilation"].start)
         return int(length[to_module].sum()), int(length[pause & ~to_module].sum())
+
+    @cached_property
+    def _known(self) -> Segments:
+        """Times of known work and of long calls."""
+        return reduce(_joined, self.work.values())
 
     @cached_property
     def _pauses_of(self) -> dict[str, dict[int, tuple[Ints, Ints]]]:

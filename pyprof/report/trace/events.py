@@ -206,12 +206,14 @@ class TimelineEvents:
     def _memory_lines(self, rows: Ints) -> list[str]:
         table = self.trace.memory
         track = self._on(self.tracks.of_threads(table["thread"][rows], np.zeros(len(rows), np.int64)))
+        totals = [table[name][rows].tolist() for name in ("address", "allocated", "reserved")]
         columns = zip(track, micros(table["time_ns"][rows] - self.since_ns), table["bytes"][rows].tolist(),
-                      table["device"][rows].tolist(), strict=True)  # fmt: skip
+                      table["device"][rows].tolist(), *totals, strict=True)  # fmt: skip
         head = '{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]",'
         return [
-            f'{head}{on}"ts":{when},"args":{{"Bytes":{size},"Device Type":{int(device >= 0)},"Device Id":{device}}}}}'
-            for on, when, size, device in columns
+            f'{head}{on}"ts":{when},"args":{{"Bytes":{size},"Device Type":{int(device >= 0)},"Device Id":{device},'
+            f'"Addr":{address},"Total Allocated":{allocated},"Total Reserved":{reserved}}}}}'
+            for on, when, size, device, address, allocated, reserved in columns
         ]
 
     def _sample_lines(self, rows: Ints) -> list[str]:

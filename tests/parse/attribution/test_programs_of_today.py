@@ -96,6 +96,65 @@ def test_subclasses_and_vmap_cost_what_they_call(tmp_path: Path) -> None:
     assert found == [("mm", "24576"), ("mm", "24576"), ("mm", str(8 * 2 * 32 * 64 * 16))]
 
 
+def test_composites_under_vmap_cost_all_samples(tmp_path: Path) -> None:
+    """softmax of eight samples; linear of eight, and its bias; under torch.func.grad, which records arguments twice. What an op
+    calls with a larger tensor, but not again, was no sample of several."""
+    n = Nsys()
+    n.range("aten::softmax, op_id = 1, sizes = [[16, 32], [], []]", 10, 90)
+    n.range("aten::softmax, op_id = 2, sizes = [[16, 32], [], []]", 11, 89)
+    n.range("aten::_softmax, op_id = 3, sizes = [[16, 32], [], []]", 12, 88)
+    n.range("aten::_softmax, op_id = 4, sizes = [[8, 16, 32], [], []]", 13, 87)
+    n.range("aten::_softmax, op_id = 5, sizes = [[8, 16, 32], [], []]", 14, 86)
+    both = [[16, 32], [32, 32], [32]]
+    n.range(f"aten::linear, op_id = 6, sizes = {both}", 110, 190)
+    n.range(f"aten::linear, op_id = 7, sizes = {both}", 111, 189)
+    n.range("aten::addmm, op_id = 8, sizes = [[32], [16, 32], [32, 32], [], []]", 112, 188)
+    for at, text in (
+        (113, "matmul, op_id = 9, sizes = [[8, 16, 32], [32, 32]]"),
+        (150, "add, op_id = 10, sizes = [[8, 16, 32], [32], []]"),
+    ):
+        n.range(f"aten::{text}", at, at + 30)
+        n.range(f"aten::{text}", at + 1, at + 29)
+    n.range("aten::tanh, op_id = 11, sizes = [[16, 32]]", 210, 290)
+    n.range("aten::tanh, op_id = 12, sizes = [[16, 32]]", 211, 289)
+    n.range("aten::tanh, op_id = 13, sizes = [[16, 32], [16, 32]]", 212, 288)
+    n.range("aten::tanh, op_id = 14, sizes = [[16, 32], [8, 16, 32]]", 213, 287)
+    n.range("aten::tanh, op_id = 15, sizes = [[16, 32], [8, 16, 32]]", 214, 286)
+    n.range("aten::addmm, op_id = 16, sizes = [[32], [16, 64], [64, 32], [], []]", 310, 390)
+    n.range("aten::addmm, op_id = 17, sizes = [[32], [16, 64], [64, 32], [], []]", 311, 389)
+    n.range("aten::copy_, op_id = 18, sizes = [[16, 32], [16, 32], []]", 312, 320)
+    for at, launch in enumerate((20, 120, 160, 220, 350)):
+        n.kernel(GEMM if launch in (120, 350) else "k", launch, 1000 + at, 1001 + at)
+    n_ = 8 * 16 * 32
+    assert rows(n.write(tmp_path / "net.sqlite"), "op,flops") == [
+        ("softmax", str(5 * n_)), ("linear", str(2 * n_ * 32 + n_)), ("linear", "0"), ("tanh", str(n_)),
+        ("addmm", str(2 * 16 * 32 * 64)),
+    ]  # fmt: skip
+
+
+def test_a_copy_inside_a_collective_is_its_own(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("_c10d_functional::all_reduce, op_id = 1, sizes = [[30], [], []]", 10, 60)
+    n.range("aten::clone, op_id = 2, sizes = [[30], []]", 12, 20)
+    n.range("c10d::allreduce_, op_id = 3, sizes = [[30]]", 30, 50)
+    n.kernel("copy_kernel", 14, 1000, 1001)
+    n.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 40, 1002, 1003)
+    found = rows(n.write(tmp_path / "net.sqlite"), "op,phase,flops")
+    assert found == [("clone", "forward", "0"), ("all_reduce", "communication", "30")]
+
+
+def test_forward_mode_differentiation_is_forward(tmp_path: Path) -> None:
+    """tanh calls tanh_backward for its tangent; outside of tanh the same op is backward, called by whatever code."""
+    n = Nsys()
+    n.range("aten::tanh, op_id = 1, sizes = [[4, 8]]", 10, 40)
+    n.range("aten::tanh_backward, op_id = 2, sizes = [[4, 8], [4, 8]]", 20, 30)
+    n.range("aten::tanh_backward, op_id = 3, sizes = [[4, 8], [4, 8]]", 50, 60)
+    for at, launch in enumerate((12, 25, 55)):
+        n.kernel("k", launch, 1000 + at, 1001 + at)
+    found = rows(n.write(tmp_path / "net.sqlite"), "op,phase")
+    assert found == [("tanh", "forward"), ("tanh", "forward"), ("tanh_backward", "backward")]
+
+
 def test_functions_without_a_formula_give_way_to_the_ops_in_them_and_collectives_to_nothing(tmp_path: Path) -> None:
     n = Nsys()
     n.range("CompiledFunction, seq = 5, op_id = 1", 10, 20)

@@ -221,6 +221,18 @@ def test_attention_of_a_step_counts_the_pairs_that_the_mask_leaves(
         )
 
 
+def test_latent_attention_of_a_step_that_decodes_counts_its_weights_too() -> None:
+    """3 requests of 7, 12 and 3 keys; 4 heads of 5 + 2 queries, 6 values, a cache of 8 + 2."""
+    q, kv, pe, out = t(3, 4, 7, dtype=B), t(3, 8, dtype=B), t(3, 1, 2, dtype=B), t(3, 24, dtype=B)
+    name, text = "vllm::unified_mla_attention_with_output", _text([], [(1, 7), (1, 12), (1, 3)])
+    flops, moved = _cost(name, q, kv, pe, out, engine_step=text)
+    assert flops == 2 * 4 * 22 * (8 + 2 + 8) + 2 * 3 * 4 * 8 * (5 + 6)
+    assert moved == 2 * (3 * 28 + 3 * 24 + 22 * 10 + 4 * 8 * (5 + 6))
+    assert evaluate(call(name, q, kv, pe, out)._replace(kwargs=(("engine_step", text),))).cost.bound == "upper"
+    mixed = call(name, q, kv, pe, out)._replace(kwargs=(("engine_step", _text([(2, 2)], [(1, 7)])),))
+    assert evaluate(mixed).cost.flops is None and "with prefill" in evaluate(mixed).reason
+
+
 def test_a_step_of_other_tokens_or_without_sums_says_nothing() -> None:
     for text, reason in (
         (_text([(5, 5)], []), "of another number of tokens"),

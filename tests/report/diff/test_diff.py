@@ -301,3 +301,17 @@ def test_folders_are_compared_rank_by_rank(tmp_path: Path, capsys: pytest.Captur
     assert found["after_ns"] == round(sum(one["after_ns"] for one in found["ranks"]) / 2)
     assert main(["diff", *folders]) == 0
     assert "linear" in capsys.readouterr().out
+
+
+def test_two_runs_are_judged_by_their_ledgers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = []
+    for name, ns in (("before", 10_000), ("after", 10_500)):
+        names.append(str(Program(steady()).write(tmp_path / f"{name}.sqlite")))
+        lines = [{"schema": 1, "by": "step", "step": n, "begin_ns": n * ns, "wall_ns": ns + n % 7} for n in range(200)]
+        (tmp_path / f"{name}.steps.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert main(["diff", *names, "--fail-over", "3%"]) == 3
+    said = capsys.readouterr().out
+    assert "whole run    10.0 us -> 10.5 us  +5.0%: slower (median of 198 and 198 steps that were not recorded; 95 %:" in said
+    assert main(["diff", "--save", "main", names[0], "--baselines", str(tmp_path / "kept")]) == 0
+    assert main(["diff", "--baseline", "main", names[0], "--baselines", str(tmp_path / "kept")]) == 0
+    assert "10.0 us  +0.0%: the same within noise (median of" in capsys.readouterr().out

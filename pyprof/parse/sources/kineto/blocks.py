@@ -247,6 +247,9 @@ class EventTables:
             "thread": self._threads_of(events),
             "bytes": whole_numbers(args, "bytes"),
             "device": np.where(on_host, -1, whole_numbers(args, "device")),
+            "address": whole_numbers(args, "address"),
+            "allocated": whole_numbers(args, "allocated"),
+            "reserved": whole_numbers(args, "reserved"),
         }
         self.memory.add(columns)
 
@@ -299,6 +302,9 @@ class _MemoryArgs(msgspec.Struct, gc=False):
     bytes: Int = msgspec.field(default=0, name="Bytes")
     device: Int = msgspec.field(default=0, name="Device Id")
     device_type: Int = msgspec.field(default=_HOST, name="Device Type")
+    address: Int = msgspec.field(default=-1, name="Addr")
+    allocated: Int = msgspec.field(default=-1, name="Total Allocated")
+    reserved: Int = msgspec.field(default=-1, name="Total Reserved")
 
 
 class _NameArgs(msgspec.Struct, gc=False):

@@ -76,7 +76,7 @@ def _numbers(event: Event) -> dict[str, float]:
     """The values of an event by name; the only name of a sample is empty."""
     try:
         found = msgspec.json.decode(bytes(event.args), type=dict[str, object])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return {
         key: float(value) for key, value in found.items() if isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -70,6 +70,11 @@ class Facts(msgspec.Struct):
     distributedInfo: object = None
     baseTimeNanoseconds: object = None
     schemaVersion: object = None
+    record_shapes: object = None
+    with_stack: object = None
+    profile_memory: object = None
+    with_flops: object = None
+    with_modules: object = None
     pyprof_modules: object = None
     pyprof: object = None
 

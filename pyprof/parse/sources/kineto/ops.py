@@ -224,7 +224,7 @@ def _inputs(name: str, dims: bytes, types: bytes, strides: bytes, concrete: byte
 def _list(text: bytes) -> list[object]:
     try:
         found = msgspec.json.decode(text) if text else []
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     if isinstance(found, str) and found:  # torch_npu joins sizes and types: `64,128;128,256`
         return [[*map(int, part.split(","))] if _SIZES.fullmatch(part) else part or [] for part in re.split(r";\s*", found)]

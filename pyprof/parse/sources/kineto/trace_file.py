@@ -105,6 +105,8 @@ class TraceFile:
             where, why = begin + error.pos - 1, f"not valid JSON ({error.msg[:1].lower()}{error.msg[1:]})"
         except RecursionError:
             why = "not valid JSON (lists in lists too deep)"
+        except ValueError:  # of Python: thousands of digits
+            why = "not valid JSON (a number too long)"
         line = self._line_of(where)
         return InputError(f"{self.name}: {why} at byte {where:,}" + (f", line {line:,}" if line else ""), _HINT)
 

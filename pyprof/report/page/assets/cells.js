@@ -1,7 +1,8 @@
 /* The cells of a section: which of them a filter leaves, and their sums by op, layer or kernel. */
 
 class Sum {
-  constructor(key, cell) {
+  constructor(key, cell, leastKnown) {
+    this.leastKnown = leastKnown;
     this.key = key;
     this.cell = cell; // the one with most time: cells come in that order
     this.kernels = this.calls = this.time = this.flops = this.flopsNs = this.bytes = this.bytesNs = 0;
@@ -10,7 +11,7 @@ class Sum {
     this.bounds = new Map();
   }
   known(value, ns) {
-    return ns > 0.99 * this.time || (this.time === 0 && ns === 0 && value > 0) ? value : null;
+    return ns > this.leastKnown * this.time || (this.time === 0 && ns === 0 && value > 0) ? value : null;
   }
   get knownShare() { return this.time ? this.flopsNs / this.time : null; }
   get knownFlops() { return this.known(this.flops, this.flopsNs); }
@@ -144,7 +145,7 @@ class Cells {
       if (!mask[at]) continue;
       const key = codes[at];
       let sum = found.get(key);
-      if (!sum) found.set(key, (sum = new Sum(key, at)));
+      if (!sum) found.set(key, (sum = new Sum(key, at, this.of.least_known)));
       this.add(sum, at);
     }
     return [...found.values()].sort((one, other) => other.time - one.time);
@@ -158,7 +159,7 @@ class Cells {
       if (!mask[at]) continue;
       for (let node = this.node[at]; node > 0; node = parent[node]) {
         let sum = found.get(node);
-        if (!sum) found.set(node, (sum = new Sum(node, at)));
+        if (!sum) found.set(node, (sum = new Sum(node, at, this.of.least_known)));
         this.add(sum, at);
         if (node === this.node[at]) sum.own += this.of.time_ns[at];
       }

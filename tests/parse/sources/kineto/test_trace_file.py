@@ -49,8 +49,9 @@ def test_what_only_looks_like_the_end_of_an_event() -> None:
     assert worked(trace_of([*map(event, expected)])) == expected
 
 
-def test_text_that_is_damaged_after_many_blocks() -> None:
-    text = trace_of([*map(event, map(str, range(300))), '{"ph": , }', *map(event, map(str, range(300)))])
+@pytest.mark.parametrize("wrong", ['{"ph": , }', '{"ts": ' + "9" * 70_000 + "x}"])
+def test_text_that_is_damaged_after_many_blocks(wrong: str) -> None:
+    text = trace_of([*map(event, map(str, range(300))), wrong, *map(event, map(str, range(300)))])
     with pytest.raises(InputError, match="not valid JSON"):
         worked(text)
 

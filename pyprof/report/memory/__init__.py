@@ -1,0 +1,1 @@
+"""Allocations -> what holds the memory: replay, kinds, tables, screen, advice."""

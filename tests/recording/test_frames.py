@@ -1,0 +1,63 @@
+"""Frames of imports and of compiling are left out of a recording, and those around them are told rightly."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+
+from tests.recording.test_run import _run
+
+LIBRARY = "def deep(n): return n and deep(n - 1)\nfor _ in range(100): deep(50)\n"
+PROGRAM = """
+import torch
+def outer():
+    import library
+    return inner(torch.ones(3))
+def inner(x): return x.add(1)
+def fails():
+    import broken
+def graph(x): return torch.relu(x) + 1
+outer()
+import own
+try: fails()
+except ZeroDivisionError as error:
+    trace, files = error.__traceback__, []
+    while trace: files.append(trace.tb_frame.f_code.co_filename); trace = trace.tb_next
+    print([name.rpartition("/")[2] for name in files if "importlib" not in name])
+torch.compile(graph, backend="aot_eager")(torch.ones(3))
+outer()
+"""
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, str], str]:
+    """Names of all frames, name of the frame around each (the last of that name), what the program printed."""
+    folder = tmp_path_factory.mktemp("frames")
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "library.py").write_text(LIBRARY)
+    (folder / "elsewhere" / "broken.py").write_text("1 / 0")
+    (folder / "here").mkdir()
+    (folder / "here" / "own.py").write_text("import torch\ndef own_work(): return torch.ones(2)\nown_work()\n")
+    program = "import sys; sys.path.append('../elsewhere')\n" + PROGRAM
+    (folder / "here" / "net.py").write_text(program)
+    done = _run(folder / "here", "--tool", "torch", "--steps", "all", "-o", "net", "net.py")
+    assert done.returncode == 0, done.stderr
+    with gzip.open(folder / "here" / "net.json.gz") as stream:
+        found = [e for e in json.load(stream)["traceEvents"] if e.get("cat") == "python_function"]
+    names = {e["args"]["Python id"]: e["name"].rpartition(": ")[2] for e in found}
+    around = {names[e["args"]["Python id"]]: names.get(e["args"]["Python parent id"], "") for e in found}
+    return list(names.values()), around, done.stdout
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="frames are left out from Python 3.11 on")
+def test_which_frames_are_there(frames: tuple[list[str], dict[str, str], str]) -> None:
+    names, around, printed = frames
+    assert "deep" not in names and "aot_module_simplified" not in names and len(names) < 60_000
+    assert around["inner"] == "outer" and names.count("inner") == 2
+    assert "own_work" in names
+    assert printed == "['net.py', 'net.py', 'broken.py']\n"

@@ -1,0 +1,173 @@
+"""The writer of the ledger: which marks end a step, what a device adds and when nothing is asked of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyprof.model import ledger as model
+from pyprof.recording import ledger as recording
+from pyprof.recording.ledger import LedgerWriter
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "net.steps.jsonl"
+
+
+def _writer(path: Path, states: str = "") -> LedgerWriter:
+    left = iter(states.split(","))
+    return LedgerWriter(lambda: str(path), lambda: next(left, ""), pytest.fail)
+
+
+def _read(path: Path) -> model.Ledger:
+    found = model.read(path)
+    assert found is not None
+    return found
+
+
+def test_a_line_a_step_with_what_is_known_of_it(path: Path) -> None:
+    writer = _writer(path, "traced,recorded,")
+    writer.mark("optimizer", 0)
+    for number in (1, 2, 3):
+        writer.mark("optimizer", number, number * 10)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1, 2]  # there at once
+    writer.end()
+    found = _read(path)
+    assert found.step.tolist() == [0, 1, 2] and found.ended.all()  # what follows the last optimizer's step is none
+    assert found.traced.tolist() == [True, False, False] and found.recorded.tolist() == [False, True, False]
+    assert found.tokens.tolist() == [-1, 10, 20]
+    assert (found.begin_ns[1:] >= (found.begin_ns + found.wall_ns)[:-1]).all()
+
+
+def test_our_own_work_between_two_steps_is_in_none_of_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10**6, 10))
+    monkeypatch.setattr(recording, "perf_counter_ns", lambda: next(clock))
+    writer = _writer(path)
+    for number in range(4):
+        writer.mark("step", number, between=lambda number: [next(clock) for _ in range(100 * (number == 2))])
+    writer.end()
+    found = _read(path)
+    assert found.wall_ns.tolist() == [10, 10, 10, 10] and found.ended.tolist() == [True, True, True, False]
+    assert (found.begin_ns[1:] - found.begin_ns[:-1]).tolist() == [20, 1020, 20]
+
+
+def test_a_mark_of_a_higher_kind_takes_over(path: Path) -> None:
+    writer = _writer(path)
+    writer.mark("optimizer", 0)  # counting starts
+    writer.next("loader")
+    writer.next("loader")
+    writer.mark("optimizer", 1)
+    writer.next("loader")
+    writer.mark("optimizer", 2)
+    found = _read(path)
+    assert found.by == "optimizer" and found.step.tolist() == [0, 1] and found.begin_ns[0] == 0
+
+
+def test_an_exhausted_loader_begins_no_step(path: Path) -> None:
+    writer = _writer(path)
+    for _ in range(3):
+        writer.next("loader")
+    writer.exhausted()
+    writer.end()
+    assert _read(path).step.tolist() == [0, 1]
+
+
+def test_only_the_thread_that_marks_steps_counts(path: Path) -> None:
+    writer = _writer(path)
+    writer.mark("step", 0)
+    thread = threading.Thread(target=writer.mark, args=("step", 1))
+    thread.start()
+    thread.join()
+    assert not path.exists()
+    writer.mark("step", 1)
+    assert _read(path).step.tolist() == [0]
+
+
+def test_a_file_that_the_program_closed_is_not_written_to(path: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    writer = LedgerWriter(lambda: str(path), lambda: "", said.append)
+    for number in range(3):
+        writer.mark("step", number)
+    os.close(writer._file)
+    other = os.open(tmp_path / "of the program", os.O_WRONLY | os.O_CREAT)
+    assert other == writer._file
+    for number in range(3, 6):
+        writer.mark("step", number)
+    os.close(other)
+    assert said == ["the ledger of steps ends at step 2: its file was closed"]
+    assert not (tmp_path / "of the program").read_bytes() and _read(path).step.tolist() == [0, 1]
+
+
+class _Cuda:
+    """A device that finishes each step `late` steps after the host; every event lies 1 ms after the one before."""
+
+    def __init__(self, late: int) -> None:
+        self.marks, self.late, self.capturing = 0, late, False
+        self.stats = {name: {"all": {"current": 5, "peak": 9}} for name in ("allocated_bytes", "reserved_bytes")}
+        self.memory = self
+        cuda = self
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                assert not cuda.capturing
+                cuda.marks += 1
+                self.at = cuda.marks
+
+            def query(self) -> bool:
+                assert not cuda.capturing
+                return self.at + cuda.late <= cuda.marks
+
+            def elapsed_time(self, end: Any) -> float:
+                assert self.query() and end.query()
+                return float(end.at - self.at)
+
+        self.Event = Event
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def current_device(self) -> int:
+        return 0
+
+    def memory_stats_as_nested_dict(self) -> dict[str, dict[str, dict[str, int]]]:
+        return self.stats
+
+
+@pytest.mark.parametrize(("late", "known"), [(0, 29), (3, 26), (15, 14), (16, 13), (40, 0)])
+def test_a_time_on_the_device_is_read_when_it_is_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch, late: int, known: int
+) -> None:
+    device = recording._Device(_Cuda(late))
+    monkeypatch.setattr(recording._Device, "found", staticmethod(lambda: device))
+    writer = _writer(path)
+    for number in range(30):
+        writer.mark("step", number)
+    times = _read(path).device_ns.tolist()
+    assert times == [1_000_000] * known + [-1] * (29 - known)
+    lines = path.read_text().splitlines()
+    assert len(lines) == 29 + known and len({json.loads(line)["step"] for line in lines}) == 29
+
+
+def test_nothing_is_asked_of_cuda_while_a_stream_is_captured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = _Cuda(0)
+    device = recording._Device(cuda)
+    monkeypatch.setattr(recording._Device, "found", staticmethod(lambda: device))
+    monkeypatch.setattr(recording, "_READING_NS", 10**12)
+    writer = _writer(path)
+    for number in range(6):
+        cuda.capturing = number in (2, 3)
+        if number == 4:
+            cuda.stats["allocated_bytes"]["all"]["peak"] = 7  # the program has reset it
+        writer.mark("step", number)
+    found = _read(path)
+    assert found.device_ns.tolist() == [1_000_000, -1, -1, -1, 1_000_000]
+    assert found.peak.tolist() == [9] * 5 and found.allocated.tolist() == [5] * 5
