@@ -24,6 +24,7 @@ from pyprof.report.advice import (
     launch_bound,
     lost_records,
     name_kernels,
+    per_parameter_collective,
     profiler_overhead,
     recompilation,
     recomputation,
@@ -37,6 +38,7 @@ from pyprof.report.advice import (
     synchronization,
     unified_memory,
     warmup,
+    zero_grad,
 )
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.time.overview import Overview
@@ -49,8 +51,10 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     synchronization.find,
     allocation.find,
     fused_optimizer.find,  # before launch_bound: what waits for its launches goes with them
+    zero_grad.find,
     launch_bound.find,
     straggler.find,
+    per_parameter_collective.find,
     exposed_communication.find,
     host_copy.find,
     unified_memory.find,
