@@ -195,12 +195,12 @@ def _batched(trace: Trace, around: OpsAround, caller: Array, works: Bools) -> tu
     label, nested = around.label, around.nested
     again = (caller >= 0) & (around.labels.name[label] >= 0) & (label == label[caller])
     split, calls_again = np.zeros((2, len(label)), np.bool_)
-    if not again.any():
-        return np.empty(0, np.int64), split
     calls_again[caller[again]] = True
     within = (nearest(nested, again) >= 0)[caller] & (caller >= 0)
     called = np.flatnonzero(within & (label != label[caller]))
     found = _alike(trace, _is_batched, label[caller[called]], label[called], calls_again[called])
+    if not found.any():
+        return np.empty(0, np.int64), split
     split[caller[called[found]]] = True
     for level, above in reversed(nested.levels):
         split[above[split[level]]] = True
