@@ -13,6 +13,7 @@ from typing import Any, NoReturn, SupportsIndex
 
 from pyprof.nvtx.traceback import Function
 
+_wrapper: Any = vars(staticmethod)["__func__"].__get__
 _SHOWN = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
@@ -47,6 +48,10 @@ class StandIn(staticmethod):  # type: ignore[type-arg]
     __module__: Any = _Absent()
     __wrapped__: Any = _Absent()
 
+    @property
+    def __func__(self) -> Function:
+        return self._pyprof_original  # for whoever takes this for a staticmethod, as torch.compile does from 2.14 on
+
     def __eq__(self, other: object) -> bool:
         return self is other or bool(self._pyprof_original == original(other))
 
@@ -54,7 +59,7 @@ class StandIn(staticmethod):  # type: ignore[type-arg]
         return hash(self._pyprof_original)
 
     def __get__(self, instance: object, owner: type | None = None) -> Function:
-        return self if instance is None or not self._pyprof_binds else MethodType(self.__func__, instance)
+        return self if instance is None or not self._pyprof_binds else MethodType(_wrapper(self), instance)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._pyprof_original, name)

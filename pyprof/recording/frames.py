@@ -109,8 +109,9 @@ def _program_recorded(orig: Callable[..., None]) -> Callable[..., Any]:
     def exec_module(self: object, module: ModuleType) -> None:
         path = getattr(getattr(module, "__spec__", None), "origin", None)
         held = getattr(_local, "held", 0) if isinstance(path, str) and _is_own(path, home) else 0
-        for _ in range(held):
-            go_on(_local.since)
+        for _ in range(held):  # by no function of ours, whose return would be recorded and its call not
+            _local.held -= 1
+            _go_on(_state())
         since = getattr(_local, "since", 0)
         try:
             orig(self, module)

@@ -17,8 +17,8 @@ PROGRAM = """
 import torch
 def outer():
     import library
-    return inner(torch.ones(3))
-def inner(x): return x.add(1)
+    return innermost_work(torch.ones(3))
+def innermost_work(x): return x.add(1)
 def fails():
     import broken
 def graph(x): return torch.relu(x) + 1
@@ -58,6 +58,6 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[st
 def test_which_frames_are_there(frames: tuple[list[str], dict[str, str], str]) -> None:
     names, around, printed = frames
     assert "deep" not in names and "aot_module_simplified" not in names and len(names) < 60_000
-    assert around["inner"] == "outer" and names.count("inner") == 2
+    assert around["innermost_work"] == "outer" and names.count("innermost_work") == 2
     assert "own_work" in names
     assert printed == "['net.py', 'net.py', 'broken.py']\n"
