@@ -29,10 +29,11 @@ if workers := os.environ.get(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two nsys sessions at once disturb each other: under `--dist loadgroup` one worker runs all tests that need it."""
+    """Under `--dist loadgroup` one worker runs all tests of a file, which share recordings and captures, and one all those that
+    need nsys: two sessions of it at once disturb each other."""
     for item in items:
-        if item.get_closest_marker("nsys"):
-            item.add_marker(pytest.mark.xdist_group("nsys"))
+        nsys = item.get_closest_marker("nsys")
+        item.add_marker(pytest.mark.xdist_group("nsys" if nsys else item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(autouse=True)

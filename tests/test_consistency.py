@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -69,42 +68,50 @@ def _imports(tree: ast.AST) -> set[str]:
     return found
 
 
-IMPORTS = {module: _imports(ast.parse(path.read_text())) for module, path in MODULES.items()}
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """Each module as a syntax tree."""
+    return {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_go_one_way(module: str) -> None:
+@pytest.fixture(scope="module")
+def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
+    return {module: _imports(tree) for module, tree in trees.items()}
+
+
+def test_imports_go_one_way(imports: dict[str, set[str]]) -> None:
     level = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
-    room = _room(module)
-    for imported in IMPORTS[module]:
-        top = imported.partition(".")[0]
-        if top in PRIVATE:
-            assert room in PRIVATE[top], f"{module} imports {top}"
-        if top == "pyprof":
-            there = _room(imported)
-            assert there == room or level[there] < level[room], f"{module} in {room} imports {imported} of {there}"
+    wrong = []
+    for module, names in imports.items():
+        room = _room(module)
+        for imported in names:
+            top = imported.partition(".")[0]
+            if top in PRIVATE and room not in PRIVATE[top]:
+                wrong.append(f"{module} imports {top}")
+            if top == "pyprof" and (there := _room(imported)) != room and level[there] >= level[room]:
+                wrong.append(f"{module} in {room} imports {imported} of {there}")
+    assert not wrong
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {module: {name for name in imported if name in MODULES} for module, imported in IMPORTS.items()}
+def test_no_modules_import_each_other_in_a_circle(imports: dict[str, set[str]]) -> None:
+    graph = {module: {name for name in imported if name in MODULES} for module, imported in imports.items()}
     while leaves := [module for module, imported in graph.items() if not imported & graph.keys()]:
         for module in leaves:
             del graph[module]
     assert not graph, f"on a circle, or above one: {sorted(graph)}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_files_are_small_documented_and_evaluate_nothing(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert ast.get_docstring(tree), "says what it turns into what"
-    assert path.read_text().count("\n") <= 450
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is long"
-        if isinstance(node, ast.Call):
-            assert getattr(node.func, "id", "") not in ("eval", "exec")
-        if isinstance(node, ast.ExceptHandler):
-            assert node.type is not None
+def test_files_are_small_documented_and_evaluate_nothing(trees: dict[str, ast.Module]) -> None:
+    for module, tree in trees.items():
+        assert ast.get_docstring(tree), f"{module} says what it turns into what"
+        assert MODULES[module].read_text().count("\n") <= 450, module
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                assert (node.end_lineno or 0) - node.lineno < 60, f"{module}: {node.name} is long"
+            if isinstance(node, ast.Call):
+                assert getattr(node.func, "id", "") not in ("eval", "exec"), module
+            if isinstance(node, ast.ExceptHandler):
+                assert node.type is not None, module
 
 
 def test_public_names_exist_and_importing_pyprof_imports_neither_torch_nor_pandas() -> None:
@@ -146,15 +153,14 @@ def test_what_is_public_is_said_once() -> None:
     assert not listing
 
 
-def test_no_two_classes_have_one_name() -> None:
-    trees = [ast.parse(path.read_text()) for path in FILES]
-    names = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+def test_no_two_classes_have_one_name(trees: dict[str, ast.Module]) -> None:
+    names = [node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     assert not {name for name in names if names.count(name) > 1}
 
 
-def test_docstrings_open_with_their_subject() -> None:
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+def test_docstrings_open_with_their_subject(trees: dict[str, ast.Module]) -> None:
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
                 text = ast.get_docstring(node) or ""
-                assert not re.match(r"(What|Of|Those|That|Such|The same)\b", text), f"{path}: {text[:60]}"
+                assert not re.match(r"(What|Of|Those|That|Such|The same)\b", text), f"{module}: {text[:60]}"

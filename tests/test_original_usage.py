@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pyprof.cli import main
 from tests.conftest import ROOT
 
 # Where torch has no CUDA, what needs it becomes a no-op; the lines below the marker are the documentation's.
@@ -38,7 +39,7 @@ with torch.autograd.profiler.emit_nvtx():
             profiler.stop()
 print(tuple(output.shape), pyprof.nvtx.stats().errors)
 """
-_LINES = ("-w 150", "--csv", "", "-w 130 -c idx,dir,kernel,params,sil", "--csv -c idx,dir,kernel,params,sil", "-c idx,dir,sil")
+_LINES = ("-w 150", "", "-w 130 -c idx,dir,kernel,params,sil", "--csv -c idx,dir,kernel,params,sil", "-c idx,dir,sil")
 
 
 @pytest.mark.torch
@@ -59,7 +60,9 @@ print([getattr(pyprof, stage).__name__ for stage in {stages}])"""
     assert ast.literal_eval(done.stdout) == [f"pyprof.{stage}" for stage in stages]
 
 
-def test_command_lines_as_the_original_documents_them(tmp_path: Path, captures: Path) -> None:
+def test_command_lines_as_the_original_documents_them(
+    tmp_path: Path, captures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copy(captures / "nvprof" / "v100_lm" / "net.sql", tmp_path)
 
     def shell(line: str) -> str:
@@ -70,7 +73,11 @@ def test_command_lines_as_the_original_documents_them(tmp_path: Path, captures: 
     records = (tmp_path / "net.dict").read_text().splitlines()
     assert len(records) == 160 and ast.literal_eval(records[0])["kShortName"] == "indexSelectLargeIndex"
     assert "usage: python -m pyprof.prof" in shell("python -m pyprof.prof -h")
-    printed = {words: shell(f"python -m pyprof.prof {words} net.dict").splitlines() for words in _LINES}
+    capsys.readouterr()
+    printed = {}
+    for words in _LINES:
+        assert main(["prof", *words.split(), str(tmp_path / "net.dict")]) == 0
+        printed[words] = capsys.readouterr().out.splitlines()
     assert {len(lines) for lines in printed.values()} == {161}
     assert max(map(len, printed["-w 150"])) <= 150 and max(map(len, printed["-w 130 -c idx,dir,kernel,params,sil"])) <= 130
     header, *rows = csv.reader(io.StringIO("\n".join(printed["--csv -c idx,dir,kernel,params,sil"])))
@@ -78,3 +85,4 @@ def test_command_lines_as_the_original_documents_them(tmp_path: Path, captures: 
     assert rows[0] == ["1", "fprop", "indexSelectLargeIndex", "[35,20]int64;[33278,200]fp32", "6624"]
     assert printed["-c idx,dir,sil"][1] == "1 fprop 6624"
     assert shell("python -m pyprof.prof < net.dict").splitlines() == printed[""]
+    assert shell("python -m pyprof.prof -w 150 net.dict").splitlines() == printed["-w 150"]

@@ -231,22 +231,3 @@ def test_data_in_the_repository_is_scrubbed() -> None:
             for w in (b"META_DATA_CAPTURE", b"PROCESSES", b"SYSTEM_ENV", b"PATH=", b"EXPORT_HOST", b"/root", b"/tmp/")
             if w in content
         ]
-
-
-@pytest.mark.torch
-def test_the_demo_ends_with_the_summary_and_the_path_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an environment that stands in for the one that it would make."""
-    put(tmp_path / "venv/bin", "python", f'#!/usr/bin/env bash\nexec {sys.executable} "$@"\n')
-    put(tmp_path / "venv/bin", "pyprof", f'#!/usr/bin/env bash\nexec {sys.executable} -m pyprof "$@"\n')
-    sums = subprocess.run(["cksum"], input=(ROOT / "pyproject.toml").read_bytes(), capture_output=True, check=True).stdout
-    put(tmp_path / "venv", ".pyprof-ready", f"capture {ROOT} {sums.decode()}")
-    monkeypatch.setenv("PYPROF_VENV", str(tmp_path / "venv"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    folder = tmp_path / "out"
-    for ending in ("dict", "json.gz", "html"):
-        put(folder, f"demo.{ending}", "of the last demo")
-    done = run("demo", folder, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("loss ") and "What to do first" in done.stderr
-    assert f"The page:         {folder}/demo.html" in done.stderr and len(done.stderr.splitlines()) < 60
-    assert {path.name for path in folder.iterdir()} == {"demo.dict", "demo.json.gz", "demo.html"}

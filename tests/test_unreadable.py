@@ -130,7 +130,7 @@ _PIECES = st.sampled_from(
 TEXTS = st.one_of(st.text(max_size=40), st.lists(st.one_of(_PIECES, st.text(max_size=4)), max_size=14).map("".join))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(TEXTS)
 def test_any_text_means_something_and_reads_back(text: str) -> None:
     bare, seq, op_id, keyed = split_ids(text)
@@ -184,7 +184,7 @@ ODD = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.sampled_from([RECORD, OURS]), st.sampled_from(sorted(OURS)), ODD, st.booleans())
 def test_any_value_in_a_record_is_read_or_refused_by_number(
     record: dict[str, Any], key: str, value: Any, as_json: bool
@@ -386,7 +386,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     }
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.sampled_from(["net.sqlite", "net.dict", "trace.json"]), st.integers(0, 1 << 20), st.binary(max_size=40), st.booleans(),
        st.sampled_from(["x", "x.dict", "x.sqlite", "x.json", "x.json.gz"]))  # fmt: skip
 def test_a_damaged_file_gives_a_table_or_one_line_and_a_hint(

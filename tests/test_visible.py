@@ -54,11 +54,11 @@ def _written(form: str, texts: list[str], terminal: bool) -> str:
 @pytest.mark.parametrize(
     "command", ["prof", "prof --group-by kernel", "prof --tree layer", "summary", "gaps", "inductor", "ranks"]
 )
-def test_every_table_cuts_a_name_of_megabytes(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_every_table_cuts_a_long_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     n = Nsys()
-    n.range("layer:" + "y" * 3_000_000, 5, 80)
+    n.range("layer:" + "y" * 300_000, 5, 80)
     n.range("aten::mm, seq = 1, op_id = 1, sizes = [[4, 8], [8, 2]]", 10, 50)
-    n.kernel("k" * 3_000_000, 20, 1000, 1100)
+    n.kernel("k" * 300_000, 20, 1000, 1100)
     n.kernel("b", 60, 500_000, 500_100)
     name, *options = command.split()
     assert main([name, str(n.write(tmp_path / "net.sqlite")), *options]) == 0
@@ -124,8 +124,8 @@ def test_csv_safe_is_an_option_of_every_table(tmp_path: Path, capsys: pytest.Cap
 
 
 _COMMANDS = (
-    ["prof"], ["prof", "--csv"], ["prof", "--format", "json", "-c", "name,layer"], ["prof", "--tree", "layer"], ["summary"], ["gaps"],
-    ["ranks"], ["inductor"], ["prof", "--group-by", "name"], ["prof", "--where", "op=a\x1b\u202eb"], ["gaps", "--format", "markdown"],
+    ["prof"], ["prof", "--format", "json", "-c", "name,layer"], ["prof", "--tree", "layer"], ["summary"], ["gaps"], ["ranks"], ["inductor"],
+    ["prof", "--where", "op=a\x1b\u202eb"],
 )  # fmt: skip
 
 

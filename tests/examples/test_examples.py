@@ -15,6 +15,7 @@ import pytest
 from pyprof.cli import main
 from pyprof.examples import list_text
 from tests.conftest import ROOT
+from tests.test_scripts import put, run
 
 pytestmark = pytest.mark.torch
 FOLDER = ROOT / "pyprof" / "examples"
@@ -47,9 +48,25 @@ def test_each_says_how_it_is_run_and_what_to_look_for(name: str) -> None:
     assert f"{name:12} {text.splitlines()[0]}" in list_text()
 
 
-def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert start(tmp_path, "-m", "pyprof", "run", "--tool", "torch", "-m", "pyprof.examples.training").startswith("loss ")
-    capture = tmp_path / "training.json.gz"
+def test_the_demo_records_training_and_ends_with_the_path_of_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an environment that stands in for the one that it would make."""
+    put(tmp_path / "venv/bin", "python", f'#!/usr/bin/env bash\nexec {sys.executable} "$@"\n')
+    put(tmp_path / "venv/bin", "pyprof", f'#!/usr/bin/env bash\nexec {sys.executable} -m pyprof "$@"\n')
+    sums = subprocess.run(["cksum"], input=(ROOT / "pyproject.toml").read_bytes(), capture_output=True, check=True).stdout
+    put(tmp_path / "venv", ".pyprof-ready", f"capture {ROOT} {sums.decode()}")
+    monkeypatch.setenv("PYPROF_VENV", str(tmp_path / "venv"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    folder = tmp_path / "out"
+    for ending in ("dict", "json.gz", "html"):
+        put(folder, f"demo.{ending}", "of the last demo")
+    done = run("demo", folder, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("loss ") and "What to do first" in done.stderr
+    assert f"The page:         {folder}/demo.html" in done.stderr and len(done.stderr.splitlines()) < 60
+    assert {path.name for path in folder.iterdir()} == {"demo.dict", "demo.json.gz", "demo.html"}
+    capture = folder / "demo.json.gz"
     assert json.loads(printed(capsys, "summary", capture, "--format", "json"))["steps"]["count"] == 2
     linear = rows(capsys, "prof", capture, "--where", "op=linear", "--group-by", "dir,layer")
     flops = {(row["Direction"], row["Layer"]): int(row["FLOPs"]) for row in linear}
@@ -63,9 +80,9 @@ def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_inference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = start(tmp_path, "-m", "pyprof.examples.inference")
+    twice = "import sys; from pyprof.examples.inference import main; main(); sys.argv += '--batch 32 -o b32.json.gz'.split(); main()"
+    out = start(tmp_path, "-c", twice)
     assert out.startswith("inference.json.gz") and "3 steps, " in out
-    start(tmp_path, "-m", "pyprof.examples.inference", "--batch", "32", "-o", "b32.json.gz")
     assert {row["Phase"] for row in rows(capsys, "prof", tmp_path / "b32.json.gz", "--group-by", "phase")} == {"forward"}
     said = printed(capsys, "diff", tmp_path / "inference.json.gz", tmp_path / "b32.json.gz")
     assert "NOT comparable" in said and "FLOPs +300.0%" in said
@@ -86,8 +103,8 @@ def test_custom_op(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_ddp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    run = ("-m", "pyprof", "run", "--tool", "torch", "-o", "ddp", sys.executable)
-    out = start(tmp_path, *run, *launcher, "-m", "pyprof.examples.ddp")
+    words = ("-m", "pyprof", "run", "--tool", "torch", "-o", "ddp", sys.executable)
+    out = start(tmp_path, *words, *launcher, "-m", "pyprof.examples.ddp")
     assert {"rank 0: ", "rank 1: "} <= set(re.findall(r"rank \d: ", out))
     captures = sorted(tmp_path.glob("ddp.rank?.json.gz"))
     assert len(captures) == 2
@@ -99,8 +116,8 @@ def test_ddp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = ("-m", "pyprof", "run", "--tool", "torch", "--inductor", "-o", "net")
-    start(tmp_path, *run, "-m", "pyprof.examples.compiled")
+    words = ("-m", "pyprof", "run", "--tool", "torch", "--inductor", "-o", "net")
+    start(tmp_path, *words, "-m", "pyprof.examples.compiled")
     kernels = printed(capsys, "inductor", tmp_path / "net.json.gz", "--table", "kernels", "-c", "nodes", "--csv")
     assert any({"gelu", "native_layer_norm"} <= set(re.findall(r"\w+", line)) for line in kernels.splitlines())
     assert any("gelu_backward" in line for line in kernels.splitlines())

@@ -127,7 +127,7 @@ def test_a_client_of_the_sdk_gets_the_numbers_of_the_command_line(tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["after.sqlite", "before.sqlite"], "nothing was written"
 
 
-@pytest.mark.parametrize("name", ["h100_vit", "a100_train_stacks"])
+@pytest.mark.parametrize("name", ["h100_vit", "mi300_resnet_checkpoint"])
 def test_the_same_of_a_given_capture_within_the_default_length(
     name: str, captures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -189,7 +189,7 @@ _values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(_values, max_size=4))
 @example([-0.0, float("nan"), float("-inf"), complex(-0.0, 1), True, 1, -1, "'\\\n,(", [(), []], slice(None, -1, 2), ..., None])
 def test_described_arguments_survive_the_text(values: list[object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import Counter, defaultdict
 from functools import cache
@@ -18,18 +17,18 @@ from pyprof.model.records import PHASES, Records
 from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.netdict.write import lines
 from pyprof.prof.frame import Frame
+from tests.given import records_of, trace_of
 
 Event = dict[str, Any]
 BACKWARD, COMMUNICATION = PHASES.index("backward"), PHASES.index("communication")
 
 
-def events_of(path: Path) -> tuple[dict[str, Any], list[Event]]:
-    whole = json.loads(gzip.decompress(path.read_bytes()), strict=False)
-    return whole, whole["traceEvents"]
+def events_of(path: Path) -> list[Event]:
+    return trace_of(path)["traceEvents"]
 
 
 def kernels_of(path: Path) -> Records:
-    records = load_capture(path)
+    records = records_of(path)
     return records.select(records["kind"] == ActivityKind.KERNEL)
 
 
@@ -42,19 +41,22 @@ def test_training_ops_come_from_time_and_never_from_external_ids(captures: Path,
     path = captures / "kineto/a100_train_stacks.json.gz"
     kernels = kernels_of(path)
     assert len(kernels) == 8568 and int((kernels["call"] >= 0).sum()) >= 8520
-    whole, events = events_of(path)
-    ops = {e["args"]["External id"] for e in events if e.get("cat") == "cpu_op"}
-    assert not ops & {e["args"].get("External id") for e in events if e.get("cat") == "kernel"}
-    for event in events:
-        if event.get("cat") in ("kernel", "cuda_runtime", "gpu_memcpy", "gpu_memset"):
-            event["args"].pop("External id", None)
+    whole = trace_of(path)
+    ops = {e["args"]["External id"] for e in whole["traceEvents"] if e.get("cat") == "cpu_op"}
+    assert not ops & {e["args"].get("External id") for e in whole["traceEvents"] if e.get("cat") == "kernel"}
+
+    def without_id(event: Event) -> Event:
+        if event.get("cat") not in ("kernel", "cuda_runtime", "gpu_memcpy", "gpu_memset"):
+            return event
+        return event | {"args": {name: value for name, value in event["args"].items() if name != "External id"}}
+
     bare = tmp_path / "bare.json"
-    bare.write_text(json.dumps(whole))
-    assert list(lines(load_capture(bare))) == list(lines(load_capture(path)))
+    bare.write_text(json.dumps({**whole, "traceEvents": [*map(without_id, whole["traceEvents"])]}))
+    assert list(lines(load_capture(bare))) == list(lines(records_of(path)))
 
 
 def test_layers_and_source_lines_where_the_capture_holds_them(captures: Path) -> None:
-    _, events = events_of(captures / "kineto/a100_train_stacks.json.gz")
+    events = events_of(captures / "kineto/a100_train_stacks.json.gz")
     # Despite its name this one holds empty stacks and hierarchies and no Python frames: nothing may be made up.
     held = {e["args"].get(key) for e in events if e.get("cat") == "cpu_op" for key in ("Call stack", "Module Hierarchy")}
     assert held == {""} and not any(e.get("cat") == "python_function" for e in events)
@@ -72,7 +74,7 @@ def test_backward_kernels_get_their_forwards_shapes(captures: Path) -> None:
     """Each kernel launched within a backward function: its shapes are those of a forward op with the function's number, or of an
     op around that one. What the engine ran around it has its own."""
     path = captures / "kineto/a100_train_stacks.json.gz"
-    _, events = events_of(path)
+    events = events_of(path)
     numbered: dict[int, list[Event]] = defaultdict(list)
     functions: dict[int, list[Event]] = defaultdict(list)
     ops: list[Event] = [e for e in events if e.get("cat") == "cpu_op"]
@@ -143,7 +145,7 @@ def test_eight_ranks_and_what_their_collectives_moved(captures: Path) -> None:
         kernels = kernels_of(path)
         assert set(kernels["rank"].tolist()) == {rank}
         nccl = kernels.select(kernels["phase"] == COMMUNICATION)
-        _, events = events_of(path)
+        events = events_of(path)
         recorded = [e for e in events if "nccl" in e["name"].lower() and e.get("cat") in ("kernel", "Kernel")]
         assert len(nccl) == len(recorded) > 0
         inner = [nccl.calls[code] for code in nccl["inner"].tolist()]

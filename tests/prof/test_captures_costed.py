@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading.load import load_capture
 from pyprof.model.opcall import UNKNOWN, OpCall
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.cost import cost_records
 from pyprof.prof.infer import infer
+from tests.given import records_of
 
 # capture: least percent of the kernel time of ops whose shapes were recorded that has FLOPs, and bytes. What lacks: sums over
 # dimensions in a forward, and permutations of sparse features, whose results' sizes are in no argument.
@@ -36,7 +36,7 @@ def recorded(call: OpCall) -> bool:
 
 @pytest.mark.parametrize("name", LEAST)
 def test_kernel_time_with_a_cost(captures: Path, name: str) -> None:
-    records = infer(load_capture(captures / name))
+    records = infer(records_of(captures / name))
     costs = cost_records(records)
     has = np.array([recorded(call) for call in records.calls] + [False], np.bool_)
     says = np.array([call.described for call in records.calls] + [False], np.bool_)
@@ -55,7 +55,7 @@ def test_kernel_time_with_a_cost(captures: Path, name: str) -> None:
 def test_collectives_take_their_sizes_from_nccls_annotation(captures: Path) -> None:
     # c10d::allreduce_ has its tensors in lists, which no trace holds; nccl:all_reduce within it has them: 394241 fp32, each
     # read and written.
-    records = load_capture(captures / "kineto/v100_dlrm_8ranks/worker0.pt.trace.json.gz")
+    records = records_of(captures / "kineto/v100_dlrm_8ranks/worker0.pt.trace.json.gz")
     costs = cost_records(records)
     reduced = [i for i in range(len(records)) if records["own"][i] >= 0 and records.calls[records["own"][i]].op == "allreduce_"]
     assert len(reduced) == 3
@@ -67,7 +67,7 @@ def test_collectives_take_their_sizes_from_nccls_annotation(captures: Path) -> N
 
 def test_look_ups_take_their_width_from_their_gradient(captures: Path) -> None:
     # 3 tables of 16 columns, 128 bags: 768 indices, each a row of 16 fp32 to read and to add.
-    records = infer(load_capture(captures / "kineto/v100_dlrm_8ranks/worker0.pt.trace.json.gz"))
+    records = infer(records_of(captures / "kineto/v100_dlrm_8ranks/worker0.pt.trace.json.gz"))
     costs = cost_records(records)
     ops = [records.calls[code].op if code >= 0 else "" for code in records["own"].tolist()]
     (look_up,) = [i for i, op in enumerate(ops) if op == "split_embedding_codegen_lookup_adagrad_function"]
@@ -81,7 +81,7 @@ def test_look_ups_take_their_width_from_their_gradient(captures: Path) -> None:
 
 def test_the_type_of_a_list_comes_from_the_kernels_template_and_is_marked(captures: Path) -> None:
     """torch.profiler records no types of tensors in lists: `CatArrayBatchedCopy<OpaqueType<2>>` says that they have two bytes."""
-    records = infer(load_capture(captures / "kineto/h100_vit.json.gz"))
+    records = infer(records_of(captures / "kineto/h100_vit.json.gz"))
     costs = cost_records(records)
     joined = np.array([call.op == "cat" for call in records.calls] + [False], np.bool_)[records["own"]]
     assert joined.sum() == 1 and costs.of("inferred", slice(None)).tolist() == joined.tolist()

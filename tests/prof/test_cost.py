@@ -18,6 +18,7 @@ from pyprof.prof.columns import COLUMNS
 from pyprof.prof.cost import cost_records
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import choose
+from tests.given import records_of
 from tests.prof.formulas.formula_oracles import call, t
 from tests.tiny import Nsys
 
@@ -185,7 +186,7 @@ def test_v100_lm(captures: Path, name: str) -> None:
 
 
 def test_sums_over_kernels_are_sums_over_instances(captures: Path) -> None:
-    records = load_capture(captures / "nvprof/v100_lm/net.sql")
+    records = records_of(captures / "nvprof/v100_lm/net.sql")
     costs = cost_records(records)
     known = costs.flops >= 0
     per_instance = np.bincount(records["instance"][known], costs.flops[known])
@@ -242,5 +243,5 @@ def test_bytes_of_an_op_without_a_formula_are_a_lower_bound_and_count_as_unknown
 
 @pytest.mark.parametrize("name", ["negative_dims", "negative_dims_small"])
 def test_sizes_below_zero_have_no_cost(captures: Path, name: str) -> None:
-    costs = cost_records(load_capture(captures / f"cases/kineto/{name}.json"))
+    costs = cost_records(records_of(captures / f"cases/kineto/{name}.json"))
     assert costs.flops.tolist() == [-1] and [*costs.reasons] == ["add: arguments not recorded"]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.loading.load import load_capture
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import Records
 from pyprof.parse.records.netdict.original import legacy_view
@@ -17,13 +16,14 @@ from pyprof.prof.columns import HEADERS
 from pyprof.prof.frame import Frame, frame_around
 from pyprof.tables import formats, table
 from pyprof.tables.table import printed
+from tests.given import records_of
 
 CAPTURES = ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/h100_vit.json.gz"]
 
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_other_sequence_numbers_are_those_of_each_record(captures: Path, name: str) -> None:
-    records = load_capture(captures / name)
+    records = records_of(captures / name)
     expected = []
     for row, (stack, seq) in enumerate(zip(records["stack"].tolist(), records["seq"].tolist(), strict=True)):
         view = legacy_view(records.stacks[stack], records.numbers(row), seq)
@@ -31,7 +31,7 @@ def test_other_sequence_numbers_are_those_of_each_record(captures: Path, name: s
     assert printed(Frame(records).sequence(True)) == expected
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "plain", "markdown"])
+@pytest.mark.parametrize("form", ["csv", "jsonl", "plain"])
 def test_tables_of_many_parts_are_those_of_one(
     captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:

@@ -14,6 +14,7 @@ from pyprof.parse.attribution.derived import _broadcast_dims, summed
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from pyprof.prof.infer import infer
+from tests.given import records_of
 from tests.tiny import Nsys
 
 CONV = "implicit_convolve_sgemm"
@@ -66,7 +67,7 @@ def test_nothing_is_inferred_where_nothing_lacks(tmp_path: Path) -> None:
 def test_resnet50_costs_what_it_is_known_to_cost(captures: Path) -> None:
     """4.09 GMACs an image forward (He et al. 2015: 3.8 without the strides in the 3x3; torchvision moved them: 4.09); the backward
     twice that less the first layer's data gradient, which nothing asks for."""
-    records = load_capture(captures / "kineto" / "v100_resnet50_2021.json.gz")
+    records = records_of(captures / "kineto" / "v100_resnet50_2021.json.gz")
     frame = Frame(records)
     kernels = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH))
     duration = records["dur_ns"]
@@ -135,7 +136,7 @@ def test_a_sum_that_two_inputs_could_want_is_left_alone() -> None:
 
 
 def test_what_is_faster_than_the_peaks_is_winograd(captures: Path) -> None:
-    frame = Frame(load_capture(captures / "kineto/v100_resnet50_2021.json.gz"))
+    frame = Frame(records_of(captures / "kineto/v100_resnet50_2021.json.gz"))
     fast = np.array(column(frame, "bound")) == "compute!"
     winograd = np.array(["winograd" in name.lower() for name in column(frame, "name")])
     instance = frame.records["instance"]

@@ -11,12 +11,16 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
+import torch
+
 import pyprof
+from pyprof.loading.load import open_trace
 from pyprof.model.ledger import beside, read
-from pyprof.recording.limits import Bounds, Growth
+from pyprof.recording.limits import Automatic, Bounds, Growth
 from pyprof.recording.programs import is_launcher, program_name
+from pyprof.recording.steps import StepClock
 from pyprof.recording.tools import job_rank
-from tests.recording.test_run import _run, _shapes
+from tests.recording.test_run import LIGHT, _environment, _run, _shapes
 from tests.test_nsys_real import find_nsys
 
 STEPS = """
@@ -28,7 +32,7 @@ scaler = torch.amp.GradScaler("cpu")
 how = sys.argv[1]
 ranges = [record_function(f"epoch {n}") for n in range(2000 * (how == "ranges"))]
 for opened in ranges: opened.__enter__()
-for size in {"one": [2]}.get(how, [2, 3, 5, 7, 11]):
+for size in (2, 3, 5, 7, 11):
     loss = net(torch.ones(size, 8)).sum()
     if "scaler" in how:
         scaler.scale(loss * float("inf") if size == 2 else loss).backward(); scaler.step(opt); scaler.update()
@@ -36,7 +40,6 @@ for size in {"one": [2]}.get(how, [2, 3, 5, 7, 11]):
         loss.backward(); opt.step()
     opt.zero_grad()
     if "two" in how: other.step()
-    if how == "raise" and size == 5: raise ValueError("boom")
 for opened in reversed(ranges): opened.__exit__(None, None, None)
 print("done", flush=True)
 if "fork" in how:
@@ -46,29 +49,64 @@ if "fork" in how:
     os.waitpid(child, 0)
 if "exit" in how: os._exit(3)
 """
-WARM = "pyprof: recorded steps 2 to 4, after warm-up (others: --steps A:B; the whole run: --steps all)"
+WARM = "recorded steps 2 to 4, after warm-up (others: --steps A:B; the whole run: --steps all)"
 
 
 @pytest.mark.parametrize(
     ("how", "code", "shapes", "line"),
     [
-        ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded what ran from the start"),
         ("two optimizers, then os._exit", 3, {5, 7, 11}, WARM),
         ("scaler, then a fork", 0, {7, 11}, WARM.replace("to 4", "to 3")),  # a step that the scaler skips is part of the next
-        ("raise", 1, {5}, "pyprof: recorded step 2, after warm-up"),
     ],
 )
 def test_the_first_steps_after_warm_up(tmp_path: Path, how: str, code: int, shapes: set[int], line: str) -> None:
-    (tmp_path / "net.py").write_text(STEPS)
+    (tmp_path / "net.py").write_text(LIGHT + STEPS)
     done = _run(tmp_path, "--tool", "torch", "net.py", how)
-    assert (done.returncode, done.stdout) == (code, "" if how == "raise" else "done\n"), done.stderr
-    assert _shapes(done) == shapes and line in done.stderr
+    assert (done.returncode, done.stdout) == (code, "done\n"), done.stderr
+    assert _shapes(done) == shapes and f"pyprof: {line}" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"net.py", "net.json.gz", "net.dict", "net.steps.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "profiles", "shapes", "note"),
+    [
+        (1, False, {2}, "the program made 1 step, none of them warm: recorded what ran from the start"),
+        (3, False, {5}, "recorded step 2, after warm-up"),
+        (1, True, {2}, "recorded only what ran from the start, until"),
+        (3, True, {5}, "recorded only what ran from step 2 on, until"),
+        (4, True, {5, 7}, "recorded only what ran from step 2 on, until"),
+    ],
+)
+def test_the_part_that_is_kept(tmp_path: Path, steps: int, profiles: bool, shapes: set[int], note: str) -> None:
+    """Of a program that ends after some steps, or uses torch.profiler itself."""
+    net = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def train(*sizes: int) -> None:
+        for size in sizes:
+            net(torch.ones(size, 8)).sum().backward()
+            optimizer.step()
+
+    automatic = Automatic(str(path := tmp_path / "net.json.gz"), lambda trace: None, pytest.fail)
+    clock = StepClock(automatic.begins)
+    automatic.begin()
+    clock.start()
+    train(*(2, 3, 5, 7)[:steps])
+    if profiles:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+            torch.ones(3, 3) @ torch.ones(3, 3)
+        train(11, 11)
+        assert [event.count for event in own.key_averages() if event.key == "aten::mm"] == [1]
+    clock.stop()
+    automatic.end()
+    assert automatic.note.startswith(note)
+    calls = {str(marker.call) for marker in open_trace(path).markers if marker.name in ("aten::linear", "aten::matmul")}
+    assert calls == {f"linear(fp32[{size},8], fp32[4,8], fp32[4])" for size in shapes}
 
 
 def test_windows_of_steps_while_a_range_of_the_program_is_open(tmp_path: Path) -> None:
     """It ends in another recording than it began in, which torch does not bear if both are of one kind."""
-    (tmp_path / "net.py").write_text(STEPS)
+    (tmp_path / "net.py").write_text(LIGHT + STEPS)
     done = _run(tmp_path, "--tool", "torch", "--steps", "0:1,2:3,3:4", "--top", "99", "net.py", "ranges")
     assert done.returncode == 0 and _shapes(done) == {2, 5, 7}, done.stderr
     files = {f"rank0_step{step}.{ending}" for step in (1, 3, 4) for ending in ("dict", "json.gz")}
@@ -204,21 +242,22 @@ def test_the_rank_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert job_rank() == "3"
 
 
-def test_the_programs_output_alone_is_piped(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("import torch; torch.ones(2); print('line\\n' * 9, end=''); raise SystemExit(4)")
-    command = f"{sys.executable} -m pyprof run --tool torch net.py | head -n 1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "line\n4\n"
+def test_a_program_without_steps_is_none_and_its_output_alone_is_piped(tmp_path: Path) -> None:
+    """Also without the end of Python."""
+    (tmp_path / "net.py").write_text(
+        LIGHT + "import os, torch\nfor _ in range(3): torch.ones(4, 4) @ torch.ones(4, 4)\n"
+        "print('line\\n' * 9, end='', flush=True)\nos._exit(3)"
+    )
+    command = f"{sys.executable} -m pyprof run --tool torch --top 9 net.py | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=_environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "line\n3\n" and "matmul" in done.stderr, done.stderr
+    assert pyprof.load(tmp_path / "net.json.gz").summary().steps is None
 
 
-@pytest.mark.parametrize("tool", ["torch", pytest.param("nsys", marks=pytest.mark.nsys)])
-def test_a_program_without_steps_is_none(tmp_path: Path, tool: str) -> None:
-    if tool == "nsys":
-        find_nsys()
-    code = 3 * (tool == "torch")  # there also without the end of Python
-    end = f"import os; os._exit({code})" * (tool == "torch")
-    (tmp_path / "net.py").write_text(f"import torch\nfor _ in range(3): torch.ones(4, 4) @ torch.ones(4, 4)\n{end}")
-    done = _run(tmp_path, "--tool", tool, "net.py")
-    assert done.returncode == code and "matmul" in done.stderr, done.stderr
-    (capture,) = (path for path in tmp_path.glob("net.*") if path.suffix in (".gz", ".sqlite"))
-    assert pyprof.load(capture).summary().steps is None
+@pytest.mark.nsys
+def test_a_program_without_steps_under_nsys(tmp_path: Path) -> None:
+    find_nsys()
+    (tmp_path / "net.py").write_text("import torch\nfor _ in range(3): torch.ones(4, 4) @ torch.ones(4, 4)\n")
+    done = _run(tmp_path, "--tool", "nsys", "net.py")
+    assert done.returncode == 0 and "matmul" in done.stderr, done.stderr
+    assert pyprof.load(tmp_path / "net.sqlite").summary().steps is None

@@ -34,7 +34,7 @@ def _records(rows: list[tuple[int, int, int, int]]) -> Records:
 
 
 @given(_ROWS, st.integers(0, 20), st.integers(0, 25))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_every_nanosecond_belongs_to_one_record_or_one_gap(
     rows: list[tuple[int, int, int, int]], begin: int, length: int
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
+from tests.given import trace_of
 from tests.timeline import overview_of
 from tests.tiny import Nsys
 
@@ -252,7 +252,7 @@ def test_the_first_launch_of_a_kernel_loads_its_module(tmp_path: Path) -> None:
 
 def test_data_loading_is_found_without_ranges_that_name_it(captures: Path, tmp_path: Path) -> None:
     """What a capture with ranges shows, and the same without the loader's, without steps, with calls and kernels alone."""
-    whole = json.loads(gzip.decompress((captures / "kineto/v100_resnet50_2021.json.gz").read_bytes()))
+    whole = trace_of(captures / "kineto/v100_resnet50_2021.json.gz")
     unnamed = [event for event in whole["traceEvents"] if "DataLoader" not in event.get("name", "")]
     unmarked = [event for event in unnamed if not event.get("name", "").startswith("ProfilerStep")]
     bare = [event for event in unmarked if event.get("cat") != "Operator" and event.get("ph") != "i"]

@@ -25,6 +25,7 @@ from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import OVER
 from pyprof.report.utilisation import Utilisation, _Alike, _mean_peaks, _Rated, utilisation
+from tests.given import records_of
 from tests.report.summary.test_summary import GIVEN
 from tests.tiny import Nsys
 
@@ -318,7 +319,7 @@ def test_some_rows_of_a_capture(tmp_path: Path) -> None:
     [one for one in GIVEN if not one.startswith("nsys/cpu") and not one.endswith(".dict")],  # on a GPU, with times
 )
 def test_model_flops_are_at_most_those_of_the_hardware_and_these_what_it_can_do(captures: Path, name: str) -> None:
-    frame = Frame(load_capture(captures / name))
+    frame = Frame(records_of(captures / name))
     records = frame.records
     rows = records["start_ns"] >= 0
     end = records["start_ns"] + np.maximum(records["dur_ns"], 0)

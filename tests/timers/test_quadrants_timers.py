@@ -7,10 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("quadrants", reason="needs quadrants")
-
-import quadrants as qd
-
 from pyprof.errors import ToolError
 from pyprof.timers import Buffer, clocks, load, readings
 
@@ -29,10 +25,11 @@ class Time(IntEnum):
 
 @pytest.fixture(scope="module")
 def buffer() -> Buffer:
+    qd = pytest.importorskip("quadrants", reason="needs quadrants")  # here, since importing it takes long
     qd.init(arch=qd.cpu, cpu_max_num_threads=1, log_level=qd.ERROR, offline_cache=False)
 
     @qd.kernel
-    def timed(times: qd.types.NDArray[qd.i64, 3], starts: qd.types.NDArray[qd.i64, 3], state: qd.types.NDArray[qd.f64, 1]):  # type: ignore[name-defined,no-untyped-def]
+    def timed(times: qd.types.NDArray[qd.i64, 3], starts: qd.types.NDArray[qd.i64, 3], state: qd.types.NDArray[qd.f64, 1]):  # type: ignore[no-untyped-def]
         for lane in range(times.shape[2]):
             qd.loop_config(serialize=True)
             for it in range(times.shape[1]):
@@ -98,6 +95,7 @@ def test_a_nominal_rate_is_that_of_a_gpu(buffer: Buffer) -> None:
 
 
 def test_quadrants_must_be_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("quadrants", reason="needs quadrants")
     from quadrants.lang import impl
 
     monkeypatch.setattr(impl.get_runtime(), "_prog", None)

@@ -17,6 +17,7 @@ from pyprof.model.records import Records
 from pyprof.timers.alternatives import KINDS
 from pyprof.timers.replay import OptimizerStep
 from pyprof.timers.trials import Trial, calls_that_ran, find_trials
+from tests.given import records_of
 from tests.tiny import Nsys
 
 GEMM, POINTWISE = "ampere_sgemm_128x64_tn", "vectorized_elementwise_kernel"
@@ -151,10 +152,10 @@ def test_every_kind_has_a_reason_where_nothing_is_known(tmp_path: Path) -> None:
         assert isinstance(find_trial(kind, records, gpu=True), str)
 
 
-@pytest.mark.parametrize("name", ["kineto/v100_resnet50_2021.json.gz", "kineto/h100_vit.json.gz", "kineto/a100_train_stacks.json.gz",
+@pytest.mark.parametrize("name", ["kineto/v100_resnet50_2021.json.gz", "kineto/h100_vit.json.gz",
                                   "nvprof/v100_lm/net.sql", "nsys/a100_gpt2.7b.nsys2024.6.sqlite"])  # fmt: skip
 def test_real_captures_have_a_trial_or_a_reason(captures: Path, name: str) -> None:
-    records = load_capture(captures / name)
+    records = records_of(captures / name)
     found = {kind: find_trial(kind, records, gpu=True) for kind in KINDS}
     assert all(isinstance(one, (Trial, str)) for one in found.values())
     if "resnet50" in name:  # 161 parameters; of its convolutions the strides were not recorded

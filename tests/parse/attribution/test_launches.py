@@ -69,7 +69,7 @@ def test_of_a_driver_call_within_a_runtime_call_the_outer_counts(tmp_path: Path)
     assert row["launch"] == 10
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_launches_equal_brute_force(data: st.DataObject) -> None:
     small = st.integers(0, 6)

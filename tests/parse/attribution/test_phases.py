@@ -15,6 +15,7 @@ from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import group_by
 from pyprof.tables.table import choose, printed
+from tests.given import records_of
 from tests.tiny import Nsys, tid
 
 OTHER = "void at::native::vectorized_elementwise_kernel<4>(int)"
@@ -181,16 +182,16 @@ def test_names_of_ranges(name: str, phase: str | None) -> None:
 
 
 def test_ranges_forward_and_backward_of_a_real_capture(captures: Path) -> None:
-    found = shares(load_capture(captures / "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite"))
+    found = shares(records_of(captures / "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite"))
     assert {name: round(time, 3) for name, time in found.items()} == {"forward": 971.26, "backward": 760.791, "na": 1.753}
 
 
 def test_nothing_tells_of_a_real_capture_without_ops(captures: Path) -> None:
-    assert set(shares(load_capture(captures / "nsys/a100_gpt2.7b.nsys2024.6.sqlite"))) == {"na"}
+    assert set(shares(records_of(captures / "nsys/a100_gpt2.7b.nsys2024.6.sqlite"))) == {"na"}
 
 
 def test_sums_by_phase_are_the_whole(captures: Path) -> None:
-    records = load_capture(captures / "kineto/mi300_resnet_checkpoint.json.gz")
+    records = records_of(captures / "kineto/mi300_resnet_checkpoint.json.gz")
     found = shares(records)
     assert sum(found.values()) == pytest.approx(97.256, abs=0.001) and 0 < found["na"] < 2.1
     # Before, the 6.5 ms of kernels without a launch were forward; where a name tells it, half of them are backward's.

@@ -51,7 +51,7 @@ def forests(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
     return draw(st.permutations(found))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(forests(), st.lists(st.integers(-1, 220), min_size=1, max_size=40), st.integers(1, 50), st.randoms())
 def test_a_slice_has_all_that_is_open_in_it_and_every_whole_range_with_all_inside(
     ranges: list[tuple[int, int, int, int]], when: list[int], most: int, random: object
@@ -101,12 +101,12 @@ def test_no_cut_where_much_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(not 30 < one.begin < 571 for one in found) and len(found) > 3
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_captures_are_the_same_in_any_number_of_slices(tmp_path: Path, seed: int) -> None:
     world = World(seed)
     world.write(tmp_path / "net.sqlite", None)
     whole = list(lines(attribute(open_trace(tmp_path / "net.sqlite"), op_rules(), 1 << 30)))
-    for most in (1, 2, 5, 13, 40):
+    for most in (1, 3, 13, 40):
         assert list(lines(attribute(open_trace(tmp_path / "net.sqlite"), op_rules(), most))) == whole
 
 
@@ -114,10 +114,9 @@ def test_random_captures_are_the_same_in_any_number_of_slices(tmp_path: Path, se
     ("file", "most"),
     [
         ("nsys/h100_2gpu_train.nsys2026.2.sqlite", 50),
-        ("nsys/h100_2gpu_train.nsys2026.2.sqlite", 1001),
         ("nvprof/v100_lm/net.sql", 3),
         ("nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite", 700),
-        ("kineto/a100_train_stacks.json.gz", 300),
+        ("kineto/mi300_resnet_checkpoint.json.gz", 300),
         ("kineto/h100_vit.json.gz", 100),
     ],
 )

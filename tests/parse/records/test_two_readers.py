@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pyprof.loading.load import load_capture
 from pyprof.model.opcall import UNKNOWN, OpCall
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
+from tests.given import records_of
 from tests.kineto_to_nsys import convert
 
 # file: kernels; of those, at least so many whose bytes are known in both, with our markers
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 @cache
 def rows_of(path: Path) -> dict[int, Row]:
     """Correlation id -> kernel, for kernels with a launch."""
-    records = load_capture(path)
+    records = records_of(path)
     records = records.select((records["kind"] == ActivityKind.KERNEL) & (records["launch_ns"] >= 0))
     costs = Frame(records).costs
     found = {}

@@ -128,7 +128,7 @@ ODD = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.sampled_from([(table, column) for table, columns in CELLS.items() for column in columns.split()]), ODD, st.integers(1, 4)
 )

@@ -55,7 +55,7 @@ def untyped(db: sqlite3.Connection, table: str) -> None:
     )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.sampled_from([(table, column) for table, columns in CELLS.items() for column in columns.split()]),
     ODD,

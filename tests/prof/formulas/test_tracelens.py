@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.loading.load import load_capture
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.prof.formulas import evaluate
+from tests.given import records_of
 
 # TraceLens's op -> FLOPs and bytes that pyprof has more than TraceLens, from its arguments, and why.
 _Difference = Callable[[list[TensorSpec]], int]
@@ -102,7 +102,7 @@ def _in_step(call: OpCall) -> OpCall:
     ],
 )
 def test_as_tracelens_or_with_its_reason(captures: Path, capture: str, table: str, least: int) -> None:
-    calls = load_capture(captures / "kineto/serving" / capture).calls
+    calls = records_of(captures / "kineto/serving" / capture).calls
     compared, wrong = set(), {}
     for row in _table(captures / "kineto/serving" / table):
         name = row["name"]
@@ -125,7 +125,7 @@ def test_experts_have_the_sizes_that_were_recorded(captures: Path) -> None:
     table = _table(captures / "kineto/serving/vllm_decode_full.tracelens.csv")
     theirs = {row["name"].rpartition("_")[2]: round(float(row["GFLOPS"]) * 1e9) for row in table if "moe_triton" in row["name"]}
     assert theirs == {"up": 2 * 128 * 3072 * 6144, "down": 2 * 128 * 3072 * 3072}
-    calls = load_capture(captures / "kineto/serving/vllm_decode_full.run.json.gz").calls
+    calls = records_of(captures / "kineto/serving/vllm_decode_full.run.json.gz").calls
     (cost,) = {evaluate(call).cost for call in calls if call.op == "moe_forward" and call.kwargs}
     assert cost.flops == 2 * 128 * 3072 * 5888 + 2 * 128 * 2944 * 3072
     assert cost.bytes == 32 * (3072 * 5888 + 2944 * 3072) // 2 + 2 * 2 * 32 * 3072 + 2 * 32 * 32

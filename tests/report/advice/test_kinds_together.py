@@ -27,7 +27,7 @@ _STEPS = st.lists(st.tuples(st.integers(0, len(OPS)), st.integers(1, 20), st.int
 
 
 @given(_STEPS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_no_more_is_saved_than_there_is(program: list[tuple[int, int, int]]) -> None:
     """program: which op, how often in a row, and how many 100 us the host comes late before it."""
     timeline = Timeline()

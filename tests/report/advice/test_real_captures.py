@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.kinds import KINDS
+from tests.given import trace_of
 from tests.timeline import advice_of, overview_of
 
 Limits = dict[str, tuple[float, float] | None]
@@ -172,7 +171,7 @@ def test_fp32_is_not_the_first_of_a_program_that_waits_for_launches(captures: Pa
 
 def _exposed_ms(path: Path) -> float:
     """Of the raw events: the time in which a collective runs and nothing else but copies."""
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    events = trace_of(path)["traceEvents"]
     steps = [e for e in events if e.get("name", "").startswith("ProfilerStep#") and e.get("cat") == "user_annotation"]
     begin = min(float(e["ts"]) for e in steps)
     edges = []

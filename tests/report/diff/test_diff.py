@@ -269,7 +269,7 @@ def test_the_same_program_on_two_gpus(captures: Path, names: tuple[str, str, int
 
 @pytest.mark.parametrize(
     "name",
-    ["kineto/a100_train_stacks.json.gz", "kineto/v100_resnet50_2021.json.gz", "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite",
+    ["kineto/mi300_resnet_checkpoint.json.gz", "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite",
      "kineto/serving/vllm_decode_full.run.json.gz", "nvprof/v100_lm/net.sql", "kineto/a100_alexnet_cupti_counters.json.gz"],
 )  # fmt: skip
 def test_a_capture_against_its_own_records(

@@ -21,7 +21,7 @@ from tests.tiny import Nsys
 
 FIGURES = ("plot_roofline", "plot_layers", "plot_timeline")
 GIVEN = (
-    "kineto/h100_vit.json.gz", "kineto/a100_train_stacks.json.gz", "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
+    "kineto/h100_vit.json.gz", "kineto/mi300_resnet_checkpoint.json.gz", "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
     "nsys/h100_2gpu_train.nsys2026.2.sqlite", "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
 )  # fmt: skip
 OURS = re.compile(

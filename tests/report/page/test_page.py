@@ -29,7 +29,7 @@ from tests.timeline import overview_of
 from tests.tiny import Nsys
 
 GIVEN = (
-    "kineto/h100_vit.json.gz", "kineto/a100_train_stacks.json.gz", "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
+    "kineto/h100_vit.json.gz", "kineto/mi300_resnet_checkpoint.json.gz", "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
     "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/serving/vllm_decode_full.capture.json.gz",
     "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
 )  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.loading.formats import op_rules
-from pyprof.loading.load import load_capture, open_trace
+from pyprof.loading.load import open_trace
 from pyprof.model.calltext import call_text, parse_call_text
 from pyprof.model.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribution.attribute import attribute
@@ -19,6 +19,7 @@ from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import keys_text, lines
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
+from tests.given import records_of
 from tests.tiny import Nsys
 
 NASTY = 'quote " back\\slash \u2028 emoji 🚀 tab\t nl\n \x00 end'
@@ -51,7 +52,7 @@ CAPTURES = [
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_real_captures_read_back_to_the_same_lines_and_the_same_table(captures: Path, name: str) -> None:
-    records = load_capture(captures / name)
+    records = records_of(captures / name)
     written = list(lines(records))
     again = read_lines(written, name, op_rules())
     assert list(lines(again)) == written
@@ -66,7 +67,7 @@ def test_the_originals_lines_get_the_same_ops_as_our_parse_of_the_same_capture(c
     rules = op_rules()
     with (captures / "nvprof/v100_lm/net.dict").open() as stream:
         theirs = read_lines(stream, "net.dict", rules)
-    ours = load_capture(captures / "nvprof/v100_lm/net.sql")
+    ours = records_of(captures / "nvprof/v100_lm/net.sql")
     ours = ours.select(ours["kind"] == 0)
     assert (ours["dir"] == theirs["dir"]).all()
     assert ((ours["fwd_instance"] >= 0) == (theirs["fwd_instance"] >= 0)).all() or (ours["fwd_instance"] >= 0).sum() >= (

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from pyprof.errors import InputError
 from pyprof.loading.formats import op_rules
-from pyprof.loading.load import load_capture, open_trace
+from pyprof.loading.load import open_trace
 from pyprof.model.records import COLUMNS, Records
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict import read
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
+from tests.given import records_of
 from tests.tiny import Nsys
 
 
@@ -81,7 +82,7 @@ CAPTURES = ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", 
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_real_captures_read_as_line_by_line(captures: Path, name: str) -> None:
-    given_lines = list(lines(load_capture(captures / name)))
+    given_lines = list(lines(records_of(captures / name)))
     assert _outcome(given_lines) == _each_alone(given_lines)
 
 

@@ -63,7 +63,7 @@ def all_of(file: TraceFile) -> list[Event]:
     return found
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(EVENTS, st.sampled_from([64, 200, 1000]), st.sampled_from([None, 2]), st.booleans(), st.booleans())
 def test_blocks_of_any_size_give_what_the_json_module_gives(
     tmp_path: Path, events: list[dict[str, Any]], size: int, indent: int | None, packed: bool, ascii_: bool

@@ -1,0 +1,24 @@
+"""Given captures, each read once in a process. Tests share what is found in one, so none changes it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pyprof.loading.load import load_capture
+from pyprof.model.records import Records
+
+
+@cache
+def records_of(path: Path) -> Records:
+    return load_capture(path)
+
+
+@cache
+def trace_of(path: Path) -> dict[str, Any]:
+    """A torch.profiler trace as the json module reads it."""
+    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()), strict=False)
+    return found
