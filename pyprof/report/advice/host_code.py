@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pyprof.parse.sources.kineto.python import USER, rank_of
-from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms, uses_torch
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
 
@@ -15,6 +15,7 @@ _RECORD = (
     "name what the host does there: torch.profiler.record_function or NVTX ranges in the program, or frames of Python "
     "(pyprof run, torch.profiler.profile(with_stack=True)); then move it beside the launches"
 )
+_RANGES = "name what the host does there with NVTX ranges in the program; then move it beside the launches"
 _NAMED, _MOST = 0.05, 3  # of the time, and places: those that are told where none has most of it
 _MPI = "exchange while the device computes: MPI_Isend and MPI_Irecv before the work, MPI_Wait after it"
 _WEIGHTS = re.compile(r"weights?(?![a-z])|param|offload", re.IGNORECASE)
@@ -40,7 +41,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         texts = [f"{ms(one.own_ns / devices)} in {counted_name(one)}" for one in some]
         rest = places.total_ns - sum(one.own_ns for one in some)
         evidence += f": {', '.join([*texts, f'{ms(rest / devices)} in code that no range or frame names'])}"
-        do = _RECORD
+        do = _RECORD if uses_torch(overview) else _RANGES
     return Advice("host_code", idle.saves_ns, idle.time_ns, evidence, do)
 
 
