@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time
@@ -23,7 +23,7 @@ _WHERE = {
 }
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where the devices wait for inputs."""
     idle = idle_time(overview, "data_loading")
     how = "none" if overview.host is None else overview.host.loader
@@ -39,4 +39,4 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         f"{counted(many, 'gap')} of {span} in which the host {where}: {ms(idle.time_ns)} of {ms(overview.division.wall_ns)}"
     )
     do = _DO[how] if overview.division.on_gpu else _DO[how].replace(" pin_memory=True,", "")
-    return Advice("data_loading", idle.saves_ns, idle.time_ns, evidence, do)
+    return Advice("data_loading", idle.change, idle.time_ns, evidence, do)

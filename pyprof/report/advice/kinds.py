@@ -1,4 +1,4 @@
-"""All kinds of advice in the order in which they claim time -> the advice on a capture, what saves most first."""
+"""All kinds of advice -> the advice on a capture, what saves most first."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ from pyprof.report.advice import (
     unified_memory,
     warmup,
 )
-from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.base import Advice, is_worth
 from pyprof.report.time.overview import Overview
 
-# A kind that removes work comes before those that only make the same work faster.
-KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
+KINDS: tuple[Callable[[Overview], Advice | None], ...] = (
     data_loading.find,
     synchronization.find,
-    fused_optimizer.find,  # before launch_bound: what waits for its launches goes with them
+    fused_optimizer.find,
     launch_bound.find,
     straggler.find,
     exposed_communication.find,
@@ -67,7 +66,7 @@ _ALONE = "warmup"  # of a cold capture nothing else can be said
 
 
 def kinds_text() -> str:
-    """Each kind with what it is about, in the order in which they claim time, for `pyprof help advice`."""
+    """Each kind with what it is about, for `pyprof help advice`."""
     modules = [find.__module__ for find in KINDS]
     about = [(import_module(name).__doc__ or "").partition("\n\n")[0] for name in modules]
     wrap = partial(textwrap.fill, width=118, subsequent_indent=" " * 23)
@@ -76,10 +75,34 @@ def kinds_text() -> str:
 
 
 def advise(overview: Overview) -> list[Advice]:
-    """All advice. What saves most comes first, what is about the capture itself last."""
-    budget = Budget(overview.division)
-    if (unseen := record_cuda.find(overview, budget)) is not None:  # nor of one that does not show the device's work
+    """All advice. What saves most comes first, then what adds most to it, what is about the capture itself last."""
+    if (unseen := record_cuda.find(overview)) is not None:  # nor of one that does not show the device's work
         return [unseen]
-    found = [one for find in KINDS if (one := find(overview, budget)) is not None]
-    alone = [one for one in found if one.kind == _ALONE]
-    return alone or sorted(found, key=lambda one: (one.saves_ns is None, -(one.saves_ns or 0), one.kind))
+    found = [one for find in KINDS if (one := find(overview)) is not None]
+    if alone := [one for one in found if one.kind == _ALONE]:
+        return alone
+    return [
+        *_by_savings(overview, [one for one in found if one.change is not None]),
+        *(one for one in found if one.change is None),
+    ]
+
+
+def _by_savings(overview: Overview, left: list[Advice]) -> list[Advice]:
+    """These with what each saves, in order: the largest alone first, then whichever adds most. One that saves next to nothing
+    alone stands after the one that it needs; one that never saves enough is left out."""
+    replay, chosen = overview.replay, list[Advice]()
+    alone = {one.kind: replay.saves_ns(one.change) for one in left if one.change is not None}
+    needs, total = dict[str, str](), 0
+    while left:
+        changes = [one.change for one in chosen if one.change is not None]
+        adds = {one.kind: replay.saves_ns(*changes, one.change) - total for one in left if one.change is not None}
+        for kind, more in adds.items():
+            if chosen and is_worth(overview, more) and not is_worth(overview, alone[kind]):
+                needs.setdefault(kind, chosen[-1].kind)
+        best = max(left, key=lambda one: (adds[one.kind], alone[one.kind], one.kind))
+        left = [one for one in left if one is not best]
+        if is_worth(overview, max(adds[best.kind], alone[best.kind])):
+            total += adds[best.kind]
+            after = needs.get(best.kind)
+            chosen.append(best._replace(saves_ns=adds[best.kind], alone_ns=alone[best.kind], after=after))
+    return chosen

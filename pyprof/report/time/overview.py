@@ -22,6 +22,7 @@ from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.time.division import BUSY, Division, mean_parts
+from pyprof.report.time.replay import Replay
 from pyprof.report.time.steps import Steps, steps_of
 from pyprof.report.time.waits import Waits
 
@@ -203,6 +204,11 @@ class Overview:
     def idle(self) -> Idle:
         """The causes of each gap of the division."""
         return idle_causes(self.division, self.host, self.waits, self.steps)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """The window's timeline, to be played again with changes."""
+        return Replay(self.division, self.waits, None if self.steps is None else int(self.steps.end_ns[-1]))
 
     @cached_property
     def parts(self) -> dict[str, int]:
