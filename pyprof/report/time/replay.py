@@ -36,7 +36,7 @@ _PAUSE_NS = 2_000_000  # between two launches: more is no launching
 
 
 class _Gone(NamedTuple):
-    """What changes take away. work_ns: of each activity; removed: activities that are not launched; merged: that run in
+    """Time and waits that changes take away. work_ns: of each activity; removed: activities that are not launched; merged: that run in
     another's launch; call_ns: of the host's time
     up to each call's end; wait: calls that no longer wait."""
 
