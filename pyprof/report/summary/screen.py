@@ -269,7 +269,7 @@ def _advice(summary: Figures, units: Units) -> Iterator[Line]:
 
 
 def _beside(one: Advice, summary: Figures, units: Units) -> str:
-    """What the advice needs, and what it saves in a step: ` (after 1; 1.2 ms a step)`."""
+    """Behind its kind: the advice that it needs, and what it saves in a step: ` (after 1; 1.2 ms a step)`."""
     kinds = [other.kind for other in summary.advice]
     parts = [f"after {kinds.index(one.after) + 1}"] if one.after in kinds and one.after is not None else []
     if (saves := summary.a_step(one.saves_ns)) is not None:

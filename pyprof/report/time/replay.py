@@ -36,9 +36,8 @@ _PAUSE_NS = 2_000_000  # between two launches: more is no launching
 
 
 class _Gone(NamedTuple):
-    """Time and waits that changes take away. work_ns: of each activity; removed: activities that are not launched; merged: that run in
-    another's launch; call_ns: of the host's time
-    up to each call's end; wait: calls that no longer wait."""
+    """Time and waits that changes take away. work_ns: of each activity; removed: activities that are not launched; merged: that
+    run in another's launch; call_ns: of the host's time up to each call's end; wait: calls that no longer wait."""
 
     work_ns: Ints
     removed: Bools
