@@ -10,6 +10,7 @@ gaps      each gap of each device (with --stream of each stream), longest first
 latency   time from launch to begin on the device; kernels that are shorter than their launch
 queue     how many activities are launched and not finished, over time
 overlap   compute, communication and copies: hidden behind compute, or exposed
+what-if   what goes if every launch were free, no call waited, communication were hidden, the device infinitely fast
 
 Window, causes and sums are those of `pyprof summary` (pyprof help terms). A stream idles elsewhere while its device works on
 other streams, otherwise for the causes of its device.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pyprof.parse.sources.kineto.python import USER, rank_of
-from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import HostPlace
 
@@ -20,7 +20,7 @@ _MPI = "exchange while the device computes: MPI_Isend and MPI_Irecv before the w
 _FUNCTION = re.compile(r"(?s)(?P<file>.+?)\((?P<line>\d+)\): (?P<name>.*)")
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where the host did something else than launch."""
     idle, division = idle_time(overview, "host"), overview.division
     places = overview.host_places("host")
@@ -36,7 +36,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         rest = places.total_ns - sum(one.own_ns for one in some)
         evidence += f": {', '.join([*texts, f'{ms(rest / devices)} in code that no range or frame names'])}"
         do = _RECORD
-    return Advice("host_code", idle.saves_ns, idle.time_ns, evidence, do)
+    return Advice("host_code", idle.change, idle.time_ns, evidence, do)
 
 
 def described(place: HostPlace) -> str:

@@ -23,6 +23,7 @@ from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.time.division import BUSY, Division, mean_parts
 from pyprof.report.time.places import HostPlaces, host_places
+from pyprof.report.time.replay import Replay
 from pyprof.report.time.steps import Steps, steps_of
 from pyprof.report.time.waits import Waits
 
@@ -209,6 +210,11 @@ class Overview:
         """Where the host was in the idle time of a cause, or in all; None if the capture does not show it."""
         tree = None if self.host is None else self.host.whereabouts
         return None if tree is None else host_places(self.division, self.idle, tree, cause)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """The window's timeline, to be played again with changes."""
+        return Replay(self.division, self.waits, None if self.steps is None else int(self.steps.end_ns[-1]))
 
     @cached_property
     def parts(self) -> dict[str, int]:
