@@ -15,7 +15,7 @@ from pyprof.columns.distinct import distinct_values
 from pyprof.columns.intervals import summed
 from pyprof.columns.types import Ints
 from pyprof.model.records import PHASES
-from pyprof.report.advice import straggler
+from pyprof.report.advice import per_parameter_collective, straggler
 from pyprof.report.advice.base import Advice, is_worth, mean_ns, places
 from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
 from pyprof.report.time.change import Change
@@ -56,12 +56,12 @@ def find(overview: Overview) -> Advice | None:
     keep = overview.inside[rows] & ~alone[which]
     rows, which = rows[keep], which[keep]
     held = division.held_ns[rows]
-    late = straggler.find(overview)
-    waiting = np.zeros(len(records), np.int64)
-    if late is not None and late.change is not None:
-        waiting[late.change.rows] = late.change.cut_ns
-    hidden = np.maximum(records["dur_ns"][rows], 0) - waiting[rows]
-    saves = mean_ns(overview, held - waiting[rows])
+    waiting, apart = np.zeros((2, len(records)), np.int64)  # what other kinds say of the same collectives
+    for other, part in ((straggler.find(overview), waiting), (per_parameter_collective.find(overview), apart)):
+        if other is not None and other.change is not None:
+            part[other.change.rows] = other.change.cut_ns
+    hidden = np.maximum(records["dur_ns"][rows] - waiting[rows] - apart[rows], 0)
+    saves = mean_ns(overview, np.maximum(held - waiting[rows] - apart[rows], 0))
     time, exposed = mean_ns(overview, records["dur_ns"][rows]), mean_ns(overview, held)
     well_hidden = exposed < _HIDDEN * time and saves < _LITTLE * division.wall_ns
     if not is_worth(overview, saves) or well_hidden:
@@ -74,7 +74,7 @@ def find(overview: Overview) -> Advice | None:
         else (f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication")
     )
     evidence = f"{how_much} runs while nothing computes: {listed}"
-    evidence += _limit(overview, time - exposed, exposed, exposed - saves)
+    evidence += _limit(overview, time - exposed, exposed, mean_ns(overview, waiting[rows]))
     return Advice(
         "exposed_communication",
         Change(rows=rows, cut_ns=hidden),

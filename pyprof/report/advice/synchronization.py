@@ -7,7 +7,6 @@ happens again and again, the caching allocator is off or its cache is emptied.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 

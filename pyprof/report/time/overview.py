@@ -214,7 +214,8 @@ class Overview:
     @cached_property
     def replay(self) -> Replay:
         """The window's timeline, to be played again with changes."""
-        return Replay(self.division, self.waits, None if self.steps is None else int(self.steps.end_ns[-1]))
+        steps = self.steps if self.steps is None or self.steps.kind != "engine" else None  # whose last one ends on the device
+        return Replay(self.division, self.waits, None if steps is None else int(steps.end_ns[-1]))
 
     @cached_property
     def parts(self) -> dict[str, int]:
