@@ -66,7 +66,7 @@ def find(overview: Overview) -> Advice | None:
 
 
 def _without_times(overview: Overview, products: Products, able: Bools) -> Advice | None:
-    """The same of records that hold no times, only how long each kernel took: what it saves of the wall is not known."""
+    """Advice on records without times, only how long each kernel took: how much of the wall it saves is not known."""
     classes, records = overview.frame.classes, overview.records
     rows = classes.rows(able & products.there)
     kernels = np.flatnonzero(records["kind"] == ActivityKind.KERNEL)

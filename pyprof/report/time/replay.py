@@ -46,7 +46,7 @@ class _Gone(NamedTuple):
     wait: Bools
 
 
-class Replay:
+class TimelineReplay:
     """The window of a division with what its calls and activities waited for. host_end_ns: until when the host belongs to the
     window, as the end of a step; None: until its last call."""
 
