@@ -5,7 +5,7 @@
     pyprof diff --baseline main AFTER         compare with that capture
     pyprof diff BEFORE AFTER --fail-over 5%   exit code 3 if the step's median grew by more than that, beyond noise
 
-BEFORE and AFTER are captures or records of them, or two folders with a capture for each rank.
+BEFORE and AFTER are captures or records of them, two folders with a capture for each rank, or two snapshots of torch's memory.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"--fail-over takes a percentage, not {options.fail_over!r}", "for example --fail-over 5%")
         limit = float(match[1]) / 100
     files = _files(options)
+    if len(files) == 2 and all(map(_is_snapshot, files)):
+        return _compare_memory(files, options)
     if options.format != "json":
         require_table(options, TABLES)
     code = 0
@@ -82,6 +84,31 @@ def _files(options: argparse.Namespace) -> list[str]:
     if len(given) > 2 or (len(given) == 1 and options.save is None):
         raise UsageError(f"two captures are compared, not {len(given)}", "pyprof diff BEFORE AFTER")
     return given
+
+
+def _is_snapshot(name: str) -> bool:
+    """Whether a file is a snapshot of torch's memory."""
+    from pyprof.loading.formats import SNAPSHOTS
+    from pyprof.parse.sources.inputs import Input
+
+    if not Path(name).is_file():
+        return False
+    with Input(name) as given:
+        return SNAPSHOTS[0].sniff(given)
+
+
+def _compare_memory(files: list[str], options: argparse.Namespace) -> int:
+    """Compare the peaks of two snapshots."""
+    from pyprof.report.memory.compare import difference, head
+    from pyprof.report.memory.make import memory_of
+
+    before, after = map(memory_of, files)
+    table = selected(difference(before, after), options)
+    if options.format in (None, "table") and not (options.csv or options.csv_safe or options.output):
+        print("\n".join([*head(before, after), ""]))
+        options.units = options.units or "human"
+    write(table, options)
+    return 0
 
 
 def _overview(name: str, options: argparse.Namespace) -> Overview:

@@ -9,6 +9,7 @@ ops       idle time of each device by cause and by the op, layer and source line
 gaps      each gap of each device (with --stream of each stream), longest first
 latency   time from launch to begin on the device; kernels that are shorter than their launch
 queue     how many activities are launched and not finished, over time
+host      where the launching threads were while devices idled, by cause: self time of functions, ranges, ops and API calls
 overlap   compute, communication and copies: hidden behind compute, or exposed
 what-if   what goes if every launch were free, no call waited, communication were hidden, the device infinitely fast
 
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _on_screen(table: AnyTable, options: argparse.Namespace) -> AnyTable:
     """The first rows of a table with its name as title; a terminal omits causes without time, JSON has everything."""
-    limit = _SCREEN if table.name in ("steps", "ops", "gaps") and options.format != "json" else None
+    limit = _SCREEN if table.name in ("steps", "ops", "gaps", "host") and options.format != "json" else None
     if on_terminal(options):  # the terminal format itself says how many rows are left out
         if isinstance(table, LazyTable):
             table = table._replace(headers=[header for header in table.headers if header.key not in CAUSES])

@@ -19,6 +19,7 @@ from pyprof.model.ledger import MARKERS, SCHEMA
 
 _LATE = 16  # steps after which a time on the device that is still unknown is given up
 _READING_NS = 6_000  # that reading memory statistics may take a step, on average
+_EVENTS_NS = 8_000  # that events may take a step, on average
 _OWN_NS = 100_000  # of our own work between two steps, above which the next one has a first event of its own
 _OURS = MARKERS[:2]  # counted by the ledger itself
 
@@ -112,18 +113,22 @@ class LedgerWriter:
             return
         step.wall_ns = now_ns - self._began_ns - step.begin_ns
         device = self._device
+        done: list[tuple[_Step, int]] = []
         if device is not None:
-            step.last, step.memory = device.mark(), device.memory()
-        done = [] if device is None else device.done(step)
+            step.last = None if step.first is None else device.mark()
+            step.memory, done = device.memory(), device.done(step)
         self._write(step.line() + b"".join(one.line(device_ns) for one, device_ns in done))
 
     def _begin(self, by: str, number: int, tokens: int | None, ended_ns: int) -> None:
         now_ns = perf_counter_ns()
-        last = None if self._step is None else self._step.last
+        before = self._step
         step = self._step = _Step(by, number, now_ns - self._began_ns)
         step.state, step.tokens = self._state(), tokens
-        if self._device is not None:
-            step.first = last if last is not None and now_ns - ended_ns < _OWN_NS else self._device.mark()
+        if self._device is not None and self._device.turn():
+            if before is not None and before.last is not None and now_ns - ended_ns < _OWN_NS:
+                step.first = before.last
+            else:
+                step.first = self._device.mark()
 
     def _guarded(self, function: Callable[..., None], *args: object) -> None:
         """Call it; after an error there are no more lines: the program must run."""
@@ -174,6 +179,8 @@ class _Device:
         self._waiting: deque[tuple[_Step, int]] = deque()  # steps whose end is not reached, with their device
         self._every = self._reads = 1
         self._peak = 0
+        self._steps = 1
+        self._marking_ns = 0  # what the events of the last step took that has some
 
     @staticmethod
     def found() -> _Device | None:
@@ -182,13 +189,24 @@ class _Device:
 
         return _Device(torch.cuda) if torch.cuda.is_initialized() else None
 
+    def turn(self) -> bool:
+        """Whether the step that begins gets events: every one, or one of several where they take long."""
+        self._steps -= 1
+        if self._steps:
+            return False
+        self._steps = max(1, -(-self._marking_ns // _EVENTS_NS))
+        self._marking_ns = 0
+        return True
+
     def mark(self) -> Any:
         """An event in the stream; None while it is captured."""
         if self._cuda.is_current_stream_capturing():
             return None
+        begin_ns = perf_counter_ns()
         free = self._free.setdefault(self._cuda.current_device(), [])
         event = free.pop() if free else self._cuda.Event(enable_timing=True)
         event.record()
+        self._marking_ns += perf_counter_ns() - begin_ns
         return event
 
     def memory(self) -> tuple[int, int, int] | None:
@@ -205,17 +223,19 @@ class _Device:
 
     def done(self, step: _Step | None) -> list[tuple[_Step, int]]:
         """(step, ns on the device) of steps that the device has finished. step: one that has ended, to wait for."""
-        if self._cuda.is_current_stream_capturing():
+        marked = step is not None and step.first is not None and step.last is not None
+        if not (marked or self._waiting) or self._cuda.is_current_stream_capturing():
             return []
-        device = self._cuda.current_device()
-        if step is not None and step.first is not None and step.last is not None:
+        begin_ns, device = perf_counter_ns(), self._cuda.current_device()
+        if step is not None and marked:
             self._waiting.append((step, device))
         found = []
         while self._waiting and self._waiting[0][0].last.query():
             one, at = self._waiting.popleft()
             if at == device:  # elsewhere its first event may be of another device
                 found.append((one, round(one.first.elapsed_time(one.last) * 1e6)))
-                self._free[at].append(one.first)
+                self._free[at].append(one.first)  # the last one may be the next step's first
         while len(self._waiting) > _LATE:
             self._waiting.popleft()
+        self._marking_ns += perf_counter_ns() - begin_ns
         return found

@@ -19,8 +19,9 @@ from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.report.time.causes import CAUSES, MEANINGS
 from pyprof.report.time.division import COMMUNICATION, COMPUTE, COPY
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.places import FUNCTION, HostPlace
 from pyprof.report.time.streams import DeviceLines, LineGaps
-from pyprof.tables.screen import Cells, joined
+from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, LazyTable, Table, Texts, Values, coded
 
 SCHEMA = 2
@@ -377,7 +378,43 @@ def what_if(report: Report) -> Table:
     return joined("what-if", cells)
 
 
+def host(report: Report) -> Table:
+    """Where launching threads were while devices idled, by cause: self time of functions, ranges, ops and API calls."""
+    overview, found = report.overview, list[tuple[str, HostPlace, int]]()
+    for cause in CAUSES:
+        if (places := overview.host_places(cause)) is None or not places.total_ns:
+            continue
+        rest = places.total_ns - places.placed_ns
+        some = [one for one in places.by_name() if one.own_ns]
+        found += [(cause, one, one.own_ns) for one in [*some, HostPlace("", "", rest, rest, 0)] if one.own_ns]
+    found.sort(key=lambda one: -one[2])
+    named = [FUNCTION.fullmatch(one.name) if one.kind == "function" else None for _, one, _ in found]
+    names = [one.name or None if match is None else match["name"] for (_, one, _), match in zip(found, named, strict=True)]
+    lines = [None if match is None else f"{match['file']}:{match['line']}" for match in named]
+    own, whole, number = (
+        np.array([getattr(one, key) for _, one, _ in found], np.int64) for key in ("own_ns", "whole_ns", "number")
+    )
+    cells: Cells = [
+        (_CAUSE._replace(help="why the device idled meanwhile"), listed(cause for cause, *_ in found)),
+        (
+            Header("kind", "Kind", "function, range, op or API call", empty="-"),
+            listed(one.kind or None for _, one, _ in found),
+        ),
+        (Header("name", "Name", "where the host was; numbers at a range's end left out", width=12, empty="-"), listed(names)),
+        (Header("src", "Src", "file and line of the function", width=12, empty="-"), listed(lines)),
+        (ns_of("self", "in it and in nothing inside of it, over all devices"), Integers.from_zero(own)),
+        (ns_of("whole", "with what is inside of it"), Integers.from_zero(whole)),
+        (Header("number", "Number", "how often it was open"), Integers.from_zero(number)),
+        (
+            Header("share", "Share(%)", "self, of the window", "%", share=True),
+            _share(own, report.division.wall_ns * report.division.count),
+        ),
+    ]
+    return joined("host", cells)
+
+
 TABLES: dict[str, Callable[[Report], AnyTable]] = {
     "streams": streams, "steps": steps, "ops": ops, "gaps": gaps_table, "latency": latency, "queue": queue, "overlap": overlap,
     "what-if": what_if,
+    "host": host,
 }  # fmt: skip

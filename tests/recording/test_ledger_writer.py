@@ -147,6 +147,7 @@ def test_a_time_on_the_device_is_read_when_it_is_there(
     path: Path, monkeypatch: pytest.MonkeyPatch, late: int, known: int
 ) -> None:
     device = recording._Device(_Cuda(late))
+    monkeypatch.setattr(recording, "_EVENTS_NS", 10**12)
     monkeypatch.setattr(recording._Device, "found", staticmethod(lambda: device))
     writer = _writer(path)
     for number in range(30):
@@ -155,6 +156,23 @@ def test_a_time_on_the_device_is_read_when_it_is_there(
     assert times == [1_000_000] * known + [-1] * (29 - known)
     lines = path.read_text().splitlines()
     assert len(lines) == 29 + known and len({json.loads(line)["step"] for line in lines}) == 29
+
+
+def test_events_that_take_long_are_those_of_some_steps(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = recording._Device(_Cuda(0))
+    monkeypatch.setattr(recording._Device, "found", staticmethod(lambda: device))
+    turns = iter([0, 0, 3, 0, 0, 0, 0, 0])  # after its third step events are said to take three times too long
+    turn = device.turn
+
+    def told() -> bool:
+        device._marking_ns = next(turns) * recording._EVENTS_NS
+        return turn()
+
+    monkeypatch.setattr(device, "turn", told)
+    writer = _writer(path)
+    for number in range(8):
+        writer.mark("step", number)
+    assert [time > 0 for time in _read(path).device_ns.tolist()] == [True, True, True, False, False, True, True]
 
 
 def test_nothing_is_asked_of_cuda_while_a_stream_is_captured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

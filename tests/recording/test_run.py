@@ -386,7 +386,7 @@ def test_a_program_that_profiles_itself(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(LIGHT + OWN)
     done = _run(tmp_path, "--tool", "torch", "--steps", "1:5", "--top", "99", "-o", "out", "own.py")
     assert done.returncode == 0 and done.stdout == "[1]\n" and "matmul" not in done.stderr and _shapes(done) == {3, 5}
-    (said,) = (line for line in done.stderr.splitlines() if "recorded" in line)
+    (said,) = (line for line in done.stderr.splitlines() if line.startswith("pyprof: recorded"))
     assert said == "pyprof: recorded only what ran until the program used torch.profiler itself: --tool nsys records everything"
 
 
@@ -552,7 +552,7 @@ def test_nsys_is_told_to_record_the_steps_only_where_there_is_cuda(
     (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
     for gpus, ranged in ((1, True), (0, False)):
         monkeypatch.setattr(run_module, "cuda_devices", lambda gpus=gpus: gpus)
-        assert main(["run", "--tool", "nsys", "--steps", "0:2", "--forks", "-o", "net", "a.py"]) == (not ranged)
+        assert main(["run", "--tool", "nsys", "--steps", "0:2", "--forks", "-o", "net", "a.py"]) == 0
         out, err = capfd.readouterr()
         assert out == "from the program\n" and ("linear" in err) == ranged
         assert ("record without --steps" in err) == ranged  # this torch has no CUDA
@@ -574,7 +574,7 @@ def test_a_report_that_cannot_be_exported_is_kept(
     failing = NSYS.replace('os.link(os.environ["CAPTURE"]', 'sys.exit(3); os.link(os.environ["CAPTURE"]')
     _stand_in(failing, tmp_path, monkeypatch)
     for text, code, report in (
-        ("", 1, "my net.nsys-rep"),
+        ("", 0, "my net.nsys-rep"),
         ("raise SystemExit(5)", 5, "my net.2.nsys-rep"),
     ):
         (tmp_path / "a.py").write_text(text)
@@ -651,7 +651,7 @@ def test_a_raw_recording_without_a_report_is_imported_once_more_or_kept(
     folder.mkdir()
     _stand_in(NSYS.replace(".nsys-rep", ".qdstrm"), folder, monkeypatch)
     (folder / "a.py").write_text("import torch" if imports else "")
-    assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == (0 if imports else 1)
+    assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == 0
     left = {path.name for path in folder.glob("net*")}
     assert left == ({"net.nsys-rep", "net.sqlite", "net.dict"} if imports else {"net.qdstrm"})
     said = "net.qdstrm: nsys made no report of it\nhint: try by hand: QdstrmImporter -i net.qdstrm"

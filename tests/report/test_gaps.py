@@ -304,7 +304,7 @@ def test_a_peer_finds_the_same_idle_time_and_overlap(captures: Path) -> None:
 def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capture = str(captures / "nsys/h100_2gpu_train.nsys2026.2.sqlite")
     whole = screen(capsys, capture)
-    assert [line.split(" (")[0] for line in whole.splitlines() if line and line.split()[0] in TABLES] == list(TABLES)
+    assert [line.split(" (")[0] for line in whole.splitlines() if line.split(" (")[0] in TABLES] == list(TABLES)
     full = list(csv.DictReader(io.StringIO(screen(capsys, capture, "--table", "streams", "--csv"))))
     part = list(csv.DictReader(io.StringIO(screen(capsys, capture, "--table", "streams", "--csv", "--time", "100ms:150ms"))))
     assert len(part) == len(full) == 4 and all(40e6 < int(row["Span(ns)"]) < 80e6 for row in part)
@@ -395,6 +395,20 @@ def test_a_program_without_ops_by_step(tmp_path: Path) -> None:
     assert tuple(second[key] for key in keys)[:5] == ("0", "6", "3", "60000", "15000")
     assert (second["idle"], second["longest"]) == ("515000", "220000")
     assert rows_of(TABLES["steps"](report_of(one_kernel(), tmp_path))) == []
+
+
+def test_places_of_the_host_add_up_to_each_cause(captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, records = str(captures / "kineto/h100_vit.json.gz"), str(tmp_path / "net.parquet")
+    assert main(["parse", file, "-o", records]) == 0
+    found = []
+    for one in (file, records):
+        capsys.readouterr()
+        assert main(["gaps", one, "--table", "host", "--format", "json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["host"] == found[1]["host"]
+    for cause, time in found[0]["idle_ns"].items():
+        assert sum(row["self"] for row in found[0]["host"] if row["cause"] == cause) == time
+    assert found[0]["host"][1]["src"] == "transformers/models/vit/modeling_vit.py:252"
 
 
 def one_kernel() -> Nsys:

@@ -202,6 +202,12 @@ def test_a_damaged_host_side_is_one_line(tmp_path: Path, capsys: pytest.CaptureF
         {"steps": {"kind": "range", "name": "x", "number": [0], "begin_ns": [1], "end_ns": [1 << 70]}},
         {"host": {"waits": [{"pid": 1, "tid": 1, "begin_ns": 1, "end_ns": 2, "text": 5, "launching": True, "active": []}]}},
         {"host": {"work": {"loading": [{"pid": 1, "begin_ns": [1], "end_ns": []}]}}},
+        {"host": {"whereabouts": {"names": ["f"], "node_parent": [0], "node_kind": [1], "node_name": [0]}}},
+        {
+            "host": {
+                "whereabouts": {"pid": [1], "begin_ns": [1], "end_ns": [2], "time": [0], "node": [0], "ns": [1], "number": [1]}
+            }
+        },
     ],
 )
 def test_a_host_side_that_contradicts_itself_is_refused(wrong: dict[str, Any]) -> None:

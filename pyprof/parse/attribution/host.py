@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.columns.distinct import distinct_values
+from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import Segments, quantiles, union
 from pyprof.columns.nesting import crossing, nest
 from pyprof.columns.types import Array, Bools, Ints
@@ -349,8 +349,9 @@ def _open_at(ranges: TraceTable, thread: Ints, when: Ints) -> Bools:
 
 # Between two events that follow one another in a Python function - a call of another, a return - lie a few bytecodes: about a
 # microsecond with what recording the event takes. In a trace in which some functions show that and others each time many times
-# more, the difference is the recorder's, which reads the locals of a function at each event. Pauses in which an op or a call of
-# the API begins or ends are left out, long ones too, since those may be work: what is found is a lower bound.
+# more, the difference is the recorder's, which reads the locals of a function at each event. So it is where pauses in one call
+# of a function grow from its begin to its end, as it has more and more locals. Pauses in which an op or an API call begins or
+# ends are left out, long ones too, since those may be work: what is found is a lower bound.
 _C_FUNCTION = ("<built-in", "<method", "<slot wrapper")
 _EDGES = ("start_ns", "end_ns")
 _USUAL_NS = 2_000  # at most, of the pauses of functions where recording costs least
@@ -359,17 +360,19 @@ _MOST_NS = 200_000  # from here on a pause may be work
 _BULK = 0.1  # quantile: what nearly all exceed
 _LEAST = 16  # pauses of one kind
 _FUNCTIONS = 3  # that have slow pauses: one alone may well compute in them
+_GROWTH, _QUARTERS = 3, 4  # times as long in the last quarter of a call as in the first, longer from each quarter to the next
 
 
 class _Pauses(NamedTuple):
     """thread; begin and end in ns; kind: the same for pauses of one function between events of the same kinds; function: code
-    of its name."""
+    of its name; call: number of the function's call on its thread."""
 
     thread: Ints
     begin: Ints
     end: Ints
     kind: Ints
     function: Ints
+    call: Ints
 
 
 def tracer_time(trace: Trace) -> Segments:
@@ -387,8 +390,29 @@ def tracer_time(trace: Trace) -> Segments:
     usual = float(middle[often].min(initial=np.inf))
     slow = (often & (bulk >= _SLOW_NS))[code] & (length < _MOST_NS)
     if usual > _USUAL_NS or len(distinct_values(pauses.function[slow])) < _FUNCTIONS:
-        return nothing
-    return union(pauses.thread[slow], pauses.begin[slow] + round(usual), pauses.end[slow])
+        slow[:] = False
+    least = np.where(slow, 0 if np.isinf(usual) else round(usual), _grown(pauses))
+    found = least >= 0
+    return union(pauses.thread[found], (pauses.begin + least)[found], pauses.end[found])
+
+
+def _grown(pauses: _Pauses) -> Ints:
+    """For each pause of a call in which they grow the length that pauses have at the call's begin, -1 for others."""
+    result, length = np.full(len(pauses.call), -1, np.int64), pauses.end - pauses.begin
+    good = np.flatnonzero(length < _MOST_NS)
+    _, _, call = distinct_rows(pauses.thread[good], pauses.call[good])
+    order = np.lexsort((pauses.begin[good], call))
+    good, call = good[order], call[order]
+    count = np.bincount(call)
+    place = np.arange(len(call)) - np.repeat(np.cumsum(count) - count, count)
+    quarter = place * _QUARTERS // np.maximum(count[call], 1)
+    calls = len(count)
+    middle = quantiles(call * _QUARTERS + quarter, length[good], calls * _QUARTERS, 0.5)[0].reshape(calls, _QUARTERS)
+    grows = (count >= _LEAST) & (np.diff(middle, axis=1) > 0).all(axis=1) & (middle[:, -1] >= _GROWTH * middle[:, 0])
+    grows &= middle[:, -1] >= _SLOW_NS
+    mine = grows[call] & (length[good] > middle[call, 0])
+    result[good[mine]] = np.ceil(middle[call[mine], 0]).astype(np.int64)
+    return result
 
 
 def _pauses(trace: Trace, thread: int, is_c: Bools) -> _Pauses:
@@ -412,4 +436,4 @@ def _pauses(trace: Trace, thread: int, is_c: Bools) -> _Pauses:
     alone = np.searchsorted(others, last) == np.searchsorted(others, first, "right")
     keep = alone & (inside >= 0) & (last > first) & ~is_c[function]
     kind = (function * 4 + event[:-1]) * 4 + event[1:]
-    return _Pauses(np.full(int(keep.sum()), thread), *(column[keep] for column in (first, last, kind, function)))
+    return _Pauses(np.full(int(keep.sum()), thread), *(column[keep] for column in (first, last, kind, function, inside)))

@@ -91,7 +91,11 @@ class OpsAround:
         calls = np.zeros(len(copy), np.bool_)
         calls[caller[labels.is_op[self.label]]] = True
         apart = 2 * (copy & ~copy[caller] & np.where(converts, calls, ~works[caller]))
-        # A collective too, wherever it is nested; another that it calls belongs to it, a copy does not.
+        # A collective too, wherever it is nested; another that it calls belongs to it, a copy beside that one does not.
+        passes = np.zeros(len(copy), np.bool_)
+        passes[caller[collective]] = True
+        around = nearest(nested, collective)
+        apart[(around >= 0) & ~passes[around]] //= 2
         apart = np.maximum(apart, collective & ~collective[caller])
         self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, apart)
         self.backward = nearest(nested, backward, boundary & ~backward)

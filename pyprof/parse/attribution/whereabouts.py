@@ -19,10 +19,11 @@ from pyprof.columns.nesting import crossing, nest
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.host import NAME_END, PLACE_KINDS, Whereabouts
 from pyprof.model.markers import Kind
+from pyprof.model.trace import Table as TraceTable
 from pyprof.model.trace import Trace
 from pyprof.parse.attribution.launches import take
 
-LEAST_NS = 500_000
+LEAST_NS = 5_000
 _MOST = 4096  # times
 _MOST_AROUND = 8  # ranges around the first and the last activity
 _LEAST_SHARE = 0.005  # of all these times: a place with less counts as the place around it
@@ -117,7 +118,24 @@ def _between(trace: Trace, start: Ints, end: Ints, thread: Ints) -> list[_Times]
         others = distinct_values(ranges["end_ns" if at else "start_ns"][around].astype(np.int64))[:_MOST_AROUND]
         values = ((*sorted((edge, other)), int(thread[at])) for other in others.tolist())
         found += [_Times(*(np.array([value]) for value in each)) for each in values]
+    found.append(_cut(found[0], ranges, np.append(thread, -1)))
     return [one.chosen((one.end_ns - one.begin_ns >= LEAST_NS) & (one.thread >= 0)) for one in found]
+
+
+def _cut(times: _Times, ranges: TraceTable, threads: Ints) -> _Times:
+    """The times that the first ranges of these threads begin in, from there on, and those that the last ones end in, up to
+    there: a window of steps begins and ends so."""
+    mine = np.isin(ranges["thread"], threads) & (ranges["open"] == 0) & (ranges["thread"] >= 0)
+    parts = [np.empty((3, 0), np.int64)]
+    for edges, first in ((ranges["start_ns"][mine], True), (ranges["end_ns"][mine], False)):
+        edge = np.sort(edges.astype(np.int64))
+        edge = edge[:_MOST_AROUND] if first else edge[-_MOST_AROUND:]
+        at = np.searchsorted(times.begin_ns, edge, "right") - 1
+        inside = (at >= 0) & (edge < times.end_ns[at]) if len(times.begin_ns) else np.zeros(len(edge), np.bool_)
+        at, edge = at[inside], edge[inside]
+        begin, end = (edge, times.end_ns[at]) if first else (times.begin_ns[at], edge)
+        parts.append(np.stack([begin, end, times.thread[at]]))
+    return _Times(*np.unique(np.concatenate(parts, axis=1), axis=1))
 
 
 def _main(trace: Trace, thread: int) -> int:

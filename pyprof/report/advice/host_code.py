@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from pyprof.parse.sources.kineto.python import USER, rank_of
-from pyprof.report.advice.base import Advice, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, ms, uses_torch
 from pyprof.report.time.overview import Overview
-from pyprof.report.time.places import HostPlace
+from pyprof.report.time.places import FUNCTION, HostPlace
 
 _LEAST = 0.03  # of the wall time
 _DO = "move it off the critical path: into another thread or process, or ahead of time while the device computes"
@@ -15,9 +15,13 @@ _RECORD = (
     "name what the host does there: torch.profiler.record_function or NVTX ranges in the program, or frames of Python "
     "(pyprof run, torch.profiler.profile(with_stack=True)); then move it beside the launches"
 )
+_RANGES = "name what the host does there with NVTX ranges in the program; then move it beside the launches"
 _NAMED, _MOST = 0.05, 3  # of the time, and places: those that are told where none has most of it
 _MPI = "exchange while the device computes: MPI_Isend and MPI_Irecv before the work, MPI_Wait after it"
-_FUNCTION = re.compile(r"(?s)(?P<file>.+?)\((?P<line>\d+)\): (?P<name>.*)")
+_WEIGHTS = re.compile(r"weights?(?![a-z])|param|offload", re.IGNORECASE)
+_STREAM = (
+    "copy the next layer's weights from pinned memory on another stream while this layer computes, or keep them on the device"
+)
 
 
 def find(overview: Overview) -> Advice | None:
@@ -29,14 +33,21 @@ def find(overview: Overview) -> Advice | None:
     devices, evidence = max(division.count, 1), f"the device idles {ms(idle.time_ns)} while the host does something else"
     if (place := places.deepest()) is not None:
         evidence += f": {ms(place.whole_ns / devices)} in {described(place)}"
-        do = _MPI if place.name.startswith("MPI_") else _DO
+        if place.inside_of and place.kind == "range":
+            evidence += f" (in {place.inside_of[-1]})"
+        do = _MPI if place.name.startswith("MPI_") else _STREAM if _streams(place) else _DO
     else:
         some = [one for one in places.by_name() if one.own_ns >= _NAMED * places.total_ns][:_MOST]
         texts = [f"{ms(one.own_ns / devices)} in {counted_name(one)}" for one in some]
         rest = places.total_ns - sum(one.own_ns for one in some)
         evidence += f": {', '.join([*texts, f'{ms(rest / devices)} in code that no range or frame names'])}"
-        do = _RECORD
+        do = _RECORD if uses_torch(overview) else _RANGES
     return Advice("host_code", idle.change, idle.time_ns, evidence, do)
+
+
+def _streams(place: HostPlace) -> bool:
+    """Whether a range says that weights are brought to the device."""
+    return place.kind == "range" and _WEIGHTS.search(place.name) is not None
 
 
 def described(place: HostPlace) -> str:
@@ -46,7 +57,7 @@ def described(place: HostPlace) -> str:
 
 def counted_name(place: HostPlace) -> str:
     """`44 x IO`, `resize (image.py:301)`."""
-    found = _FUNCTION.fullmatch(place.name)
+    found = FUNCTION.fullmatch(place.name)
     if place.kind != "function" or found is None:
         return f"{place.number:,} x {place.name}"
     times = f", {counted(place.number, 'call')}" if place.number > 1 else ""
@@ -58,6 +69,6 @@ def _own_caller(place: HostPlace) -> str:
     if place.kind != "function" or rank_of(place.name)[0] == USER:
         return ""
     for name in reversed(place.inside_of):
-        if (found := _FUNCTION.fullmatch(name)) and rank_of(name)[0] == USER:
+        if (found := FUNCTION.fullmatch(name)) and rank_of(name)[0] == USER:
             return f", called by {found['name']} ({found['file']}:{found['line']})"
     return ""

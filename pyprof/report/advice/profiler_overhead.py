@@ -9,6 +9,7 @@ from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of the wall time: idle because the host is late
 _DO = "torch.profiler.profile(with_stack=False, profile_memory=False): then see what of it remains"
+_COST_NS = 1_000, 3_500  # of recording one call: measured with torch 2.13, and what older releases took
 _MOST_NS = 100_000  # late for each call: recording one takes a microsecond or a few, so that more is not the recorder's
 
 
@@ -30,7 +31,8 @@ def find(overview: Overview) -> Advice | None:
     if own:
         evidence += f": at least {ms(own)} are the recorder's"
     else:
-        evidence += f", {late / number / 1e3:.1f} us each: how much of it is the recorder's the trace does not show"
+        costs = " to ".join(ms(number * cost) for cost in _COST_NS)
+        evidence += f", {late / number / 1e3:.1f} us each: to record them takes {costs}, which the trace does not show"
     return Advice("profiler_overhead", None, own or None, evidence, _DO)
 
 

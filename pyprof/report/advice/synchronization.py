@@ -62,15 +62,19 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
         return Advice("synchronization", idle.change, idle.time_ns, evidence, _TO_HOST)
     calls = distinct_values(wait[wait >= 0])
     spent = summed(np.searchsorted(calls, wait[wait >= 0]), idle.own_ns[wait >= 0], len(calls))
-    where = _places(overview, waits, calls, spent)
-    first = calls[np.argmax(spent)]
-    name = re.sub(r"_v\d+$", "", waits.texts[waits.text[first]][0])
+    where, named, most = _places(overview, waits, calls, spent)
+    name = named[0]
     do, what = _FREE if re.match(_MEMORY, name) else _DEVICE if re.match(_WHOLE, name) else _TO_HOST, name
-    if do == _TO_HOST and (copy := _copied(overview, waits, int(first))) >= 0:
-        kind, size = overview.records["copykind"][copy], int(overview.records["bytes"][copy])
-        what = f"{name} for a copy of {counted(size, 'byte')}" if size >= 0 else name
-        do = _TO_DEVICE if kind == 1 else _FIXED if where[0].op in _SIZED else _TO_HOST
-    texts = [f"{one.number} x {one.op or name}{f' ({one.src})' if one.src else ''}, {ms(one.time_ns)}" for one in where]
+    if do == _TO_HOST and len(copies := _copied(overview, waits, most)):
+        size = np.unique(overview.records["bytes"][copies])
+        if size[0] >= 0:
+            what += " for a copy of " + (f"{size[0]:,} to " if len(size) > 1 else "") + counted(int(size[-1]), "byte")
+        to_device = (overview.records["copykind"][copies] == 1).mean() > 0.5
+        do = _TO_DEVICE if to_device else _FIXED if where[0].op in _SIZED else _TO_HOST
+    texts = [
+        f"{one.number:,} x {one.op or call}{f' ({one.src})' if one.src else ''}, {ms(one.time_ns)}"
+        for one, call in zip(where, named, strict=True)
+    ]
     evidence += f" in {counted(len(calls), 'call')}, most in {what}: {'; '.join(texts)}"
     do = _SCHEDULE if serves else do
     return Advice("synchronization", _without(overview, waits, calls), idle.time_ns, evidence, do, where)
@@ -96,28 +100,29 @@ def _without(overview: Overview, waits: Waits, calls: Ints) -> Change:
     return Change(waits=rows, removed=distinct_values(last))
 
 
-def _places(overview: Overview, waits: Waits, calls: Ints, spent: Ints) -> tuple[Place, ...]:
-    """The ops and source lines that made most of these calls."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
-    for code, time in zip(waits.text[calls].tolist(), spent.tolist(), strict=True):
-        origin = waits.texts[code][1:]
-        number, total = found.get(origin, (0, 0))
-        found[origin] = number + 1, total + time
-    first = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:3]
-    devices = max(overview.division.count, 1)
-    return tuple(
-        Place(None, _NAMES.get(op, op), None, None if src == "-" else src, number, time // devices)
-        for (op, src), (number, time) in first
+def _places(overview: Overview, waits: Waits, calls: Ints, spent: Ints) -> tuple[tuple[Place, ...], list[str], Ints]:
+    """(the ops and source lines that made most of these calls, the name of each one's calls, the calls of the first)."""
+    origins: dict[tuple[str, str, str], int] = {}
+    texts = [(re.sub(r"_v\d+$", "", call), op, src) for call, op, src in waits.texts]
+    code = np.array([origins.setdefault(text, len(origins)) for text in texts], np.int64)[waits.text[calls]]
+    time, number = summed(code, spent, len(origins)), np.bincount(code, minlength=len(origins))
+    names, devices = list(origins), max(overview.division.count, 1)
+    first = sorted(np.flatnonzero(number).tolist(), key=lambda at: (-time[at], names[at]))[:3]
+    places = tuple(
+        Place(None, _NAMES.get(op, op), None, None if src == "-" else src, int(number[at]), int(time[at]) // devices)
+        for at, (_, op, src) in ((at, names[at]) for at in first)
     )
+    return places, [names[at][0] for at in first], calls[code == first[0]]
 
 
-def _copied(overview: Overview, waits: Waits, call: int) -> int:
-    """The record of the copy that the thread of a waiting call launched last, in it or before, -1 none or something else."""
-    records = overview.records
-    mine = (records["pid"] == waits.pid[call]) & (records["tid"] == waits.tid[call])
-    mine &= (records["launch_ns"] >= 0) & (records["launch_ns"] <= waits.start_ns[call])
-    rows = np.flatnonzero(mine)
-    if not len(rows):
-        return -1
-    last = int(rows[np.argmax(records["launch_ns"][rows])])
-    return last if records["kind"][last] == ActivityKind.MEMCPY else -1
+def _copied(overview: Overview, waits: Waits, calls: Ints) -> Ints:
+    """The records of the copies that the threads of waiting calls launched last, in them or before; none for other work."""
+    records, found = overview.records, [np.empty(0, np.int64)]
+    (pids, tids), _, thread = distinct_rows(waits.pid[calls], waits.tid[calls])
+    for number, (pid, tid) in enumerate(zip(pids.tolist(), tids.tolist(), strict=True)):
+        rows = np.flatnonzero((records["pid"] == pid) & (records["tid"] == tid) & (records["launch_ns"] >= 0))
+        rows = rows[np.argsort(records["launch_ns"][rows], kind="stable")]
+        at = np.searchsorted(records["launch_ns"][rows], waits.start_ns[calls[thread == number]], "right") - 1
+        last = rows[at[at >= 0]]
+        found.append(last[records["kind"][last] == ActivityKind.MEMCPY])
+    return np.concatenate(found)

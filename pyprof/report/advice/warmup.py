@@ -7,7 +7,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, ms, uses_torch
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of the wall time of one step: compilation and loading of modules
@@ -15,7 +15,10 @@ _UNMARKED = 0.3  # of that of a window without steps, which may hold many
 _MOST = 0.5  # of the wall time of several steps, next to which what the warm ones show counts little
 _TRIALS = 5  # kernels in a row for one convolution, each another, that are more than it takes
 _TRIED = 0.2  # of the busy time
-_DO = "record later iterations: torch.profiler.schedule(wait=1, warmup=3, active=3), nsys --capture-range=cudaProfilerApi"
+_DO = {
+    True: "record later iterations: torch.profiler.schedule(wait=1, warmup=3, active=3), nsys --capture-range=cudaProfilerApi",
+    False: "record later iterations: cudaProfilerStart() after the first ones, nsys --capture-range=cudaProfilerApi",
+}  # whether torch runs
 
 
 def find(overview: Overview) -> Advice | None:
@@ -44,7 +47,7 @@ def find(overview: Overview) -> Advice | None:
         None,
         cold + time,
         ("the first of several steps is cold: " if several else "a first iteration: ") + ", and ".join(found),
-        _DO,
+        _DO[uses_torch(overview)],
     )
 
 

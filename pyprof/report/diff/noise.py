@@ -25,6 +25,7 @@ _DRAWN_TIMES = 1 << 22  # in memory at a time
 LEAST_RUN = 20  # steps of a run on each side, for a verdict on it
 LEAST_RUN_CHANGE = 0.02  # of the time before: less counts as noise, since a program is as fast as its process's memory allows
 _BLOCKS, _IN_RUN = 20, 4000  # blocks that a run is divided into, and the most steps in all of them
+_WIDE = 4  # times the difference: a wider interval says nothing of it
 _STEADY = 0.01  # of a median: a wider interval is too uncertain to judge by
 _UNLIKE = 1.2  # medians over the fastest steps: if they differ by more, one of the runs was disturbed all the time
 LEVELS = (0.5, 0.1, 0.02)  # quantiles that are compared: the median, else the fastest steps
@@ -77,8 +78,9 @@ class RunDifference(NamedTuple):
     @property
     def beyond_noise(self) -> bool:
         """Whether the difference is more than noise."""
-        large = abs(self.after - self.before) > LEAST_RUN_CHANGE * self.before
-        return large and (self.low > 0 or self.high < 0)
+        change = abs(self.after - self.before)
+        sure = (self.low > 0 or self.high < 0) and self.high - self.low < _WIDE * change
+        return sure and change > LEAST_RUN_CHANGE * self.before
 
 
 def run_difference(before: Floats, after: Floats) -> RunDifference:

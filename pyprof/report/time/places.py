@@ -5,6 +5,7 @@ A gap that a cause takes half of is placed whole, in the proportions in which it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from pyprof.model.host import PLACE_KINDS, Whereabouts
 from pyprof.report.time.causes import Idle
 from pyprof.report.time.division import Division
 
+FUNCTION = re.compile(r"(?s)(?P<file>.+?)\((?P<line>\d+)\): (?P<name>.*)")
+"""The name of a place that is a function of Python."""
 _MOST_OF = 0.8  # of a place's time: it is the place inside that has so much
 
 

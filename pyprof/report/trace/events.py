@@ -54,12 +54,14 @@ class TimelineEvents:
         launched = self.chosen[(self.frame.records["launch_ns"][self.chosen] >= 0) & (self.thread[self.chosen] >= 0)]
         launched = launched[self.frame.records["kind"][launched] != ActivityKind.CPU]
         trace, samples = self.trace, self.trace.samples
+        totals = np.flatnonzero(trace.memory["allocated"] >= 0)
         found = [
             Part(len(self._host), lambda at: self._host_lines(self._host[at]), self._host_start[self._host]),
             Part(len(self.chosen), lambda at: self._record_lines(self.chosen[at]), self.frame.records["start_ns"][self.chosen]),
             Part(2 * len(launched), lambda at: self._arrow_lines(launched[at // 2], at % 2 == 1),
                  np.repeat(self.frame.records["start_ns"][launched], 2)),
             Part(len(trace.memory["bytes"]), self._memory_lines, trace.memory["time_ns"]),
+            Part(len(totals), lambda at: self._total_lines(totals[at]), trace.memory["time_ns"][totals]),
         ]  # fmt: skip
         if samples is not None:
             found.append(Part(len(samples.time_ns), self._sample_lines, samples.time_ns))
@@ -215,6 +217,18 @@ class TimelineEvents:
             f'"Addr":{address},"Total Allocated":{allocated},"Total Reserved":{reserved}}}}}'
             for on, when, size, device, address, allocated, reserved in columns
         ]
+
+    def _total_lines(self, rows: Ints) -> list[str]:
+        """A lane for each device: bytes allocated and reserved over time."""
+        table = self.trace.memory
+        columns = (table[name][rows].tolist() for name in ("device", "allocated", "reserved"))
+        found = []
+        for when, device, allocated, reserved in zip(micros(table["time_ns"][rows] - self.since_ns), *columns, strict=True):
+            name = "memory of the CPU" if device < 0 else f"memory of GPU {device}"
+            values = f'"allocated":{allocated}' + (f',"reserved":{reserved}' if reserved > 0 else "")
+            head = f'{{"ph":"C","cat":"memory","name":"{name}","pid":{max(device, 0)},"tid":0,'
+            found.append(f'{head}"ts":{when},"args":{{{values}}}}}')
+        return found
 
     def _sample_lines(self, rows: Ints) -> list[str]:
         samples = self.trace.samples

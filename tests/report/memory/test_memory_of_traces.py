@@ -174,3 +174,16 @@ def test_a_recorded_step_holds_what_torch_counts(tmp_path: Path) -> None:
     times = loaded.memory().devices[0].trace.time_ns
     most = max(bytes_of(str(int(time))).get("activations", 0) for time in times.tolist())
     assert most == counted["activations"]
+
+
+def test_the_timeline_has_a_lane_of_memory_and_reads_back_the_same(tmp_path: Path) -> None:
+    path = trace(
+        tmp_path, op("aten::mm", 10, 10), moment(12, 512, 1, 1512), moment(15, -512, 1, 1000), event("kernel", "k", 11, 3)
+    )
+    assert main(["trace", str(path), "-o", str(tmp_path / "out.json")]) == 0
+    lanes = [one for one in json.loads((tmp_path / "out.json").read_text())["traceEvents"] if one.get("cat") == "memory"]
+    assert [(one["name"], one["args"]) for one in lanes] == [
+        ("memory of GPU 0", {"allocated": size, "reserved": 4096}) for size in (1512, 1000)
+    ]
+    before, after = (pyprof.load(file).memory().to_dict()["devices"] for file in (path, tmp_path / "out.json"))
+    assert [one["peak"]["allocated_bytes"] for one in before] == [one["peak"]["allocated_bytes"] for one in after]  # type: ignore[attr-defined]

@@ -227,3 +227,14 @@ def test_given_training_by_phase_and_line(captures: Path) -> None:
         19.5,
     ]
     assert sum(group["blocks"] for group in one["by"]["phase"] if group["name"]) == 226
+
+
+def test_two_snapshots_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [
+        str(write(tmp_path / f"{size}.pickle", [segment(block(0, size))], [event("alloc", 0, size, 1, FORWARD)]))
+        for size in (5, 7)
+    ]
+    assert main(["diff", *files]) == 0
+    assert "GPU 0: peak 5.0 MiB -> 7.0 MiB (+2.0 MiB)" in capsys.readouterr().out
+    assert main(["diff", *files, "--where", "by=op", "-c", "name,before,after,change", "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"mm,{5 * MIB},{7 * MIB},{2 * MIB}"

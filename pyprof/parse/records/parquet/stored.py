@@ -17,8 +17,8 @@ import msgspec
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.model.calltext import call_text, parse_call_text
+from pyprof.model.host import PLACE_KINDS, Host, MarkedSteps, Whereabouts
 from pyprof.model.host import VERSION as HOST_VERSION
-from pyprof.model.host import Host, MarkedSteps
 from pyprof.model.opcall import OpCall, sound_text
 from pyprof.model.records import SCHEMA_VERSION, GpuInfo, MarkedStep, Records, Stack, Unseen
 
@@ -110,9 +110,25 @@ def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | 
         raise ValueError("a wait without a text")
     if any(not 0 <= code < len(one.names) for one in host.doing for code in one.code):
         raise ValueError("a pause without a name")
+    if host.whereabouts is not None and not _is_tree(host.whereabouts):
+        raise ValueError("places of the host that contradict each other")
     if min(numbers, default=0) < -_MOST or max(numbers, default=0) > _MOST:
         raise ValueError("a number of more than 64 bits")
     return found.steps, found.host, found.unseen
+
+
+def _is_tree(one: Whereabouts) -> bool:
+    """Whether columns are of equal length, each place comes after the one around it, and what is referred to is there."""
+    nodes, times, names, kinds = len(one.node_name), len(one.pid), len(one.names), len(PLACE_KINDS)
+    columns = (
+        (one.node_name, nodes, names), (one.node_kind, nodes, kinds), (one.begin_ns, times, _MOST), (one.end_ns, times, _MOST),
+        (one.time, len(one.time), times), (one.node, len(one.time), nodes), (one.ns, len(one.time), _MOST),
+        (one.number, len(one.time), _MOST), (one.pid, times, _MOST),
+    )  # fmt: skip
+    sound = all(
+        len(column) == size and 0 <= min(column, default=0) and max(column, default=-1) < most for column, size, most in columns
+    )
+    return sound and len(one.node_parent) == nodes and all(-1 <= parent < at for at, parent in enumerate(one.node_parent))
 
 
 def pool_key(pool: str) -> bytes:
