@@ -11,6 +11,7 @@ latency   time from launch to begin on the device; kernels that are shorter than
 queue     how many activities are launched and not finished, over time
 host      where the launching threads were while devices idled, by cause: self time of functions, ranges, ops and API calls
 overlap   compute, communication and copies: hidden behind compute, or exposed
+what-if   what goes if every launch were free, no call waited, communication were hidden, the device infinitely fast
 
 Window, causes and sums are those of `pyprof summary` (pyprof help terms). A stream idles elsewhere while its device works on
 other streams, otherwise for the causes of its device.

@@ -361,6 +361,23 @@ def overlap(report: Report) -> Table:
     return joined("overlap", cells)
 
 
+def what_if(report: Report) -> Table:
+    """Time that the window would lose if all of one thing were free."""
+    saved, wall = report.overview.replay.what_if(), report.division.wall_ns
+    saves = np.array([*saved.values()], np.int64)
+    steps = 0 if report.overview.steps is None else len(report.overview.steps)
+    cells: Cells = [
+        (Header("if", "If", "what is free"), Texts(np.arange(len(saved), dtype=np.int32), [*saved])),
+        (ns_of("saves", "by which the window gets shorter, by a replay of it (pyprof help advice)"), Integers.known(saves)),
+        (Header("share", "Share(%)", "of the window", "%", share=True), _share(saves, wall)),
+        (
+            ns_of("step", "saves, a step"),
+            Integers.known(saves // steps) if steps else Integers.from_zero(np.full(len(saves), -1)),
+        ),
+    ]
+    return joined("what-if", cells)
+
+
 def host(report: Report) -> Table:
     """Where launching threads were while devices idled, by cause: self time of functions, ranges, ops and API calls."""
     overview, found = report.overview, list[tuple[str, HostPlace, int]]()
@@ -398,5 +415,6 @@ def host(report: Report) -> Table:
 
 TABLES: dict[str, Callable[[Report], AnyTable]] = {
     "streams": streams, "steps": steps, "ops": ops, "gaps": gaps_table, "latency": latency, "queue": queue, "overlap": overlap,
+    "what-if": what_if,
     "host": host,
 }  # fmt: skip

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof.model.records import COLUMNS, PHASES, Records
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Budget
 from pyprof.report.time.division import BUSY, Division, mean_parts
-from tests.timeline import overview_of
-from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
 
@@ -65,30 +60,3 @@ def test_every_nanosecond_belongs_to_one_record_or_one_gap(
 def test_means_over_devices_add_up_exactly() -> None:
     assert mean_parts(np.array([[3, 4, 4], [7, 6, 6]]), 10) == [4, 6]
     assert sum(mean_parts(np.array([[1, 0, 0], [0, 1, 0], [9, 9, 10]]), 10)) == 10
-
-
-def test_a_run_gives_no_more_than_it_outlasts_its_launches(tmp_path: Path) -> None:
-    n = Nsys()
-    n.kernel(GEMM, 0, 1_000, 11_000)
-    n.kernel(GEMM, 1_000, 11_000, 21_000)
-    n.kernel(GEMM, 2_000, 21_000, 31_000)
-    n.kernel(GEMM, 40_000, 50_000, 60_000)  # launched after the device had run dry
-    division = overview_of(n, tmp_path).division
-    assert division.held_ns.tolist() == [10_000] * 4 and division.waits_for_host.tolist() == [True]
-    assert division.burst.tolist() == [0, 0, 0, 1] and division.pace_ns == 1_000
-    budget, rows = Budget(division), np.arange(4)
-    first = budget.take(rows, np.full(4, 9_500))
-    assert first.tolist() == [9_000] * 4  # of 30 us three launches take 3, of 10 us one takes 1
-    assert budget.take(rows, np.full(4, 9_500)).tolist() == [0] * 4
-    assert budget.wall_ns(first) == 36_000
-
-
-def test_a_launch_that_waits_for_room_in_the_queue_is_not_the_host_at_work(tmp_path: Path) -> None:
-    n = Nsys()
-    for at in range(10):
-        n.kernel(GEMM, 100_000 * at, 1_000 + 100_000 * at, 101_000 + 100_000 * at)
-    calls = n.rows["CUPTI_ACTIVITY_KIND_RUNTIME"]
-    calls[:] = [(start, start + 98_000, *others) for start, _, *others in calls]
-    division = overview_of(n, tmp_path).division
-    assert division.pace_ns == 22_000  # 2 us between calls, of whose time 20 us may be work
-    assert division.slack_ns.tolist() == [1_000_000 - 10 * 22_000]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.columns.types import Ints
-from pyprof.report.advice.base import Advice, Budget, IdleTime, idle_time, ms, uses_torch
+from pyprof.report.advice.base import Advice, IdleTime, idle_time, ms, uses_torch
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.03  # of the wall time
@@ -22,7 +22,7 @@ _ONCE = (
 _PLAIN = "allocate once before the loop and use it again, or take memory from a pool: cudaMallocAsync, cudaMemPool"
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Idle time in calls that allocate or free."""
     idle, wall = idle_time(overview, "allocation"), overview.division.wall_ns
     if not len(idle.rows) or idle.saves_ns <= _LEAST * wall:
@@ -34,7 +34,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     if not often and (overview.steps is None or len(overview.steps) == 1):
         evidence += ", as in a first iteration"
     do = _PLAIN if not uses_torch(overview) else _HABIT if often else _ONCE
-    return Advice("allocation", idle.saves_ns, idle.time_ns, evidence, do)
+    return Advice("allocation", idle.change, idle.time_ns, evidence, do)
 
 
 def _calls(overview: Overview, idle: IdleTime) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
-from pyprof.report.advice.base import Advice, Budget, kernels, share
+from pyprof.report.advice.base import Advice, kernels, share
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of kernel time
 _EMIT = "run the model inside `with torch.autograd.profiler.emit_nvtx():`, which numbers the ops that backward refers to"
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where kernels without an op come from another thread than those with one."""
     host = overview.host
     if host is None or overview.records.source == "kineto" or host.backward_ranges:

@@ -1,7 +1,7 @@
-"""The parts that all kinds of advice share: the advice, its places, the budget of time that can still be saved, idle time.
+"""The parts that all kinds of advice share: the advice, its places, times, idle time.
 
-A kind is a module with one function, `find(overview, budget) -> Advice | None`. Savings never overlap: a kind claims the time
-that its change would save from the budget, and no other kind gets it. Idle time needs no budget: each cause is one kind's.
+A kind is a module with one function, `find(overview) -> Advice | None`, which states what its advice would change as if it were
+alone. `kinds.py` replays the timeline with these changes: that says what each saves, alone and beside the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.model.records import Stack
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import params
-from pyprof.report.time.division import Division
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
@@ -51,69 +51,36 @@ class Place(NamedTuple):
 class Advice(NamedTuple):
     """One piece of advice.
 
-    kind: name of the module; saves_ns: the most wall time that it can save, None for advice about the capture itself; time_ns:
-    time of the kernels or gaps concerned; evidence: one sentence with numbers; do: the line to write; places: where.
+    kind: name of the module; change: what it changes, None for advice about the capture itself; time_ns: time of the kernels or
+    gaps concerned; evidence: one sentence with numbers; do: the line to write; places: where. By a replay with the change,
+    None for advice about the capture: saves_ns, the wall time that goes when it is added to the advice before it; alone_ns,
+    when nothing else is done; after: the kind that it needs, where it saves next to nothing alone.
     """
 
     kind: str
-    saves_ns: int | None
+    change: Change | None
     time_ns: int | None
     evidence: str
     do: str
     places: tuple[Place, ...] = ()
+    saves_ns: int | None = None
+    alone_ns: int | None = None
+    after: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its members in JSON."""
+        names = ("kind", "saves_ns", "alone_ns", "after", "time_ns", "evidence", "do")
+        return {**{name: getattr(self, name) for name in names}, "places": [place._asdict() for place in self.places]}
 
 
-class Budget:
-    """The busy time that can still be saved, and the gaps that no kind of advice has claimed yet.
+def cut_ns(overview: Overview, rows: Ints, wish_ns: Ints | Floats) -> Ints:
+    """By how much each record can get shorter of what is wished: 0 outside of the window and where a wish is NaN."""
+    return np.clip(np.nan_to_num(wish_ns), 0, overview.division.held_ns[rows]).astype(np.int64)
 
-    A record saves at most its exclusive time. A burst (the records between two gaps in which the device waited for the host)
-    saves at most the time by which it outlasts its launches, which take as long without kernels.
-    """
 
-    def __init__(self, division: Division) -> None:
-        self._division = division
-        self._left, self._slack = division.held_ns.copy(), division.slack_ns.copy()
-        if not division.on_gpu:  # ops of a CPU are no launches
-            self._slack[:] = np.iinfo(np.int64).max
-        self.free_gaps = np.ones(len(division.gaps), np.bool_)
-
-    def left_ns(self, rows: Ints) -> Ints:
-        """Time that each of these records can still save, without regard to its burst."""
-        return self._left[rows]
-
-    def take(self, rows: Ints, wish_ns: Ints | Floats, awaited: bool = False) -> Ints:
-        """Claim up to this much of each record (each named once). Returns the ns that were granted.
-
-        awaited: the host waits for them, as for a collective or a copy from pageable memory, so their launches do not bound
-        what they save.
-        """
-        bursts = self._division.burst[rows]
-        wish = np.where(
-            bursts >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0
-        )  # outside of the window is nothing
-        if awaited:
-            granted = wish.astype(np.int64)
-        else:
-            wanted = np.zeros(len(self._slack) + 1)  # by burst; the last is of records in none
-            np.add.at(wanted, bursts, wish)
-            slack = np.maximum(np.append(self._slack, 0), 0)
-            share = np.minimum(1, np.divide(slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
-            granted = np.floor(wish * share[bursts]).astype(np.int64)
-            bounded = (bursts >= 0) & (np.append(self._slack, 0)[bursts] < np.iinfo(np.int64).max)
-            np.subtract.at(self._slack, bursts[bounded], granted[bounded])
-        self._left[rows] -= granted
-        return granted
-
-    def drop_launches(self, rows: Ints) -> None:
-        """These records go with a change that was claimed: their bursts no longer wait for their launches."""
-        division = self._division
-        gone = division.launched[np.isin(division.launched, rows)]
-        freed = np.bincount(division.burst[gone], minlength=len(self._slack)) * division.pace_ns
-        self._slack += np.where(self._slack < np.iinfo(np.int64).max, freed.astype(np.int64), 0)
-
-    def wall_ns(self, granted: Ints) -> int:
-        """The wall time that claims stand for: their sum, mean over the devices."""
-        return int(granted.sum(dtype=np.int64)) // max(self._division.count, 1)
+def mean_ns(overview: Overview, time_ns: Ints) -> int:
+    """The sum of times, mean over the devices."""
+    return int(time_ns.sum(dtype=np.int64)) // max(overview.division.count, 1)
 
 
 def is_worth(overview: Overview, saves_ns: int, least: float = LEAST_SHARE) -> bool:
@@ -177,33 +144,37 @@ def named(found: Sequence[Place]) -> str:
 
 class IdleTime(NamedTuple):
     """Idle time of one cause. time_ns: mean over the devices; saves_ns: the same without what occurs only in the first
-    step; rows: the gaps concerned, largest share first; own_ns: time of this cause in each of them."""
+    step; rows: the gaps concerned, largest share first; own_ns: time of this cause in each of them; usual_ns: the same without
+    what occurs only in the first step."""
 
     time_ns: int
     saves_ns: int
     rows: Ints
     own_ns: Ints
+    usual_ns: Ints
+
+    @property
+    def change(self) -> Change:
+        """The host's time that goes with the cause."""
+        return Change(gaps=self.rows, gap_ns=self.usual_ns)
 
 
-def idle_time(overview: Overview, cause: str, budget: Budget | None = None) -> IdleTime:
-    """The idle time of a window for one cause; budget: without gaps that other kinds have claimed."""
+def idle_time(overview: Overview, cause: str) -> IdleTime:
+    """The idle time of a window for one cause."""
     rows, own = overview.idle.rows_of(cause)
     gaps, devices = overview.division.gaps, max(overview.division.count, 1)
-    claimed = 0
-    if budget is not None:
-        free = budget.free_gaps[rows]
-        claimed = int(own[~free].sum()) // devices
-        rows, own = rows[free], own[free]
     order = np.argsort(-own, kind="stable")
     rows, own = rows[order], own[order]
-    total, steps = overview.parts[cause] - claimed, overview.steps
-    once = 0
+    total, steps = overview.parts[cause], overview.steps
+    once, lasting = 0, own
     if steps is not None and len(steps) >= _SEVERAL:
         step = np.maximum(np.searchsorted(steps.begin_ns, gaps.end_ns[rows], "left") - 1, 0)
         by_step = summed(step, own, len(steps)) // devices
         usual = int(by_step[1:].max())
-        once = int(by_step[0]) - usual if by_step[0] > 2 * usual else 0
-    return IdleTime(total, total - once, rows, own)
+        if by_step[0] > 2 * usual:
+            once = int(by_step[0]) - usual
+            lasting = np.where(step == 0, own * (usual / int(by_step[0])), own).astype(np.int64)
+    return IdleTime(total, total - once, rows, own, lasting)
 
 
 def ms(time_ns: float) -> str:

@@ -9,7 +9,8 @@ import re
 import numpy as np
 
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, named, places
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -18,7 +19,7 @@ _OWN = r"(?s)cudnn.*(?:nchwTo(?:Folded)?Nhwc|nhwcTo(?:Folded)?Nchw)|^batched_tra
 _ANY = r"(?i)nchw_?(?:to|2)_?nhwc|nhwc_?(?:to|2)_?nchw"
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """All conversions of layout that belong to convolutions."""
     classes, calls = overview.frame.classes, overview.records.calls
     alike, name = classes.records, overview.frame.of_classes.of_name(str)
@@ -35,14 +36,12 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     chosen = np.where(alike["call"] >= 0, convolves & (own | likely) & ~already, own)
     rows = classes.rows(chosen & (alike["kind"] == ActivityKind.KERNEL))
     rows = rows[overview.inside[rows]]
-    granted = budget.take(rows, overview.division.held_ns[rows])
-    saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves):
+    time = mean_ns(overview, overview.division.held_ns[rows])
+    if not is_worth(overview, time):
         return None
-    time = budget.wall_ns(overview.division.held_ns[rows])
     found = places(overview, rows, overview.division.held_ns[rows])
     evidence = f"{len(rows)} kernels that convert between channels first and last take {human(time, 'ns')}: {named(found)}"
     do = "model.to(memory_format=torch.channels_last) and images.to(memory_format=torch.channels_last)"
     if any(gpu.amd for gpu, _ in overview.frame.gpus):
         do += ", with PYTORCH_MIOPEN_SUGGEST_NHWC=1 in the environment"
-    return Advice("channels_last", saves, time, evidence, do, found)
+    return Advice("channels_last", Change(removed=rows), time, evidence, do, found)

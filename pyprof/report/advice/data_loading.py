@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, ms
 from pyprof.report.advice.host_code import described
 from pyprof.report.time.overview import Overview
 
@@ -24,7 +24,7 @@ _WHERE = {
 }
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where the devices wait for inputs."""
     idle = idle_time(overview, "data_loading")
     how = "none" if overview.host is None else overview.host.loader
@@ -41,4 +41,4 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     if places is not None and (place := places.deepest()) is not None and "enumerate(DataLoader)" not in place.name:
         evidence += f", {ms(place.whole_ns / max(overview.division.count, 1))} in {described(place)}"
     do = _DO[how] if overview.division.on_gpu else _DO[how].replace(" pin_memory=True,", "")
-    return Advice("data_loading", idle.saves_ns, idle.time_ns, evidence, do)
+    return Advice("data_loading", idle.change, idle.time_ns, evidence, do)

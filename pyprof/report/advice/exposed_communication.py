@@ -15,8 +15,10 @@ from pyprof.columns.distinct import distinct_values
 from pyprof.columns.intervals import summed
 from pyprof.columns.types import Ints
 from pyprof.model.records import PHASES
-from pyprof.report.advice.base import Advice, Budget, is_worth, places
+from pyprof.report.advice import per_parameter_collective, straggler
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, places
 from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
+from pyprof.report.time.change import Change
 from pyprof.report.time.division import COMPUTE
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
@@ -46,7 +48,7 @@ class _Group(NamedTuple):
     least_ns: int
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Advice on the exposed time of all collectives together, None if it is not worth a line."""
     records, division = overview.records, overview.division
     rows, which, collectives = of_records(records)
@@ -54,9 +56,13 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     keep = overview.inside[rows] & ~alone[which]
     rows, which = rows[keep], which[keep]
     held = division.held_ns[rows]
-    granted = budget.take(rows, held, awaited=True)
-    saves = budget.wall_ns(granted)
-    time, exposed = budget.wall_ns(records["dur_ns"][rows]), budget.wall_ns(held)
+    waiting, apart = np.zeros((2, len(records)), np.int64)  # what other kinds say of the same collectives
+    for other, part in ((straggler.find(overview), waiting), (per_parameter_collective.find(overview), apart)):
+        if other is not None and other.change is not None:
+            part[other.change.rows] = other.change.cut_ns
+    hidden = np.maximum(records["dur_ns"][rows] - waiting[rows] - apart[rows], 0)
+    saves = mean_ns(overview, np.maximum(held - waiting[rows] - apart[rows], 0))
+    time, exposed = mean_ns(overview, records["dur_ns"][rows]), mean_ns(overview, held)
     well_hidden = exposed < _HIDDEN * time and saves < _LITTLE * division.wall_ns
     if not is_worth(overview, saves) or well_hidden:
         return None
@@ -68,9 +74,14 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         else (f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication")
     )
     evidence = f"{how_much} runs while nothing computes: {listed}"
-    evidence += _limit(overview, time - exposed, exposed, exposed - saves)
+    evidence += _limit(overview, time - exposed, exposed, mean_ns(overview, waiting[rows]))
     return Advice(
-        "exposed_communication", saves, exposed, evidence, _do(overview, rows, held, groups), places(overview, rows, held)
+        "exposed_communication",
+        Change(rows=rows, cut_ns=hidden),
+        exposed,
+        evidence,
+        _do(overview, rows, held, groups),
+        places(overview, rows, held),
     )
 
 

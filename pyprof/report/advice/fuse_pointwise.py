@@ -15,8 +15,9 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Floats, Integers, Ints
 from pyprof.model.records import PHASES
-from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places
 from pyprof.report.advice.shared_pointwise import WindowKernels, kernels_of
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -44,19 +45,19 @@ class _Fusable(NamedTuple):
     share: Floats
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Advice on chains worth fusing, None if they save too little."""
     kernels = kernels_of(overview)
     runs = _runs(kernels, overview)
     rows = kernels.row[runs.at]
-    granted = budget.take(rows, runs.share * budget.left_ns(rows))
-    saves = budget.wall_ns(granted)
+    granted = cut_ns(overview, rows, runs.share * overview.division.held_ns[rows])
+    saves = mean_ns(overview, granted)
     if not is_worth(overview, saves, _LEAST):
         return None
     gains = granted > 0
     runs = _Fusable(runs.at[gains], runs.run[gains], runs.share[gains])
     rows, granted = rows[gains], granted[gains]
-    time = budget.wall_ns(overview.division.held_ns[rows])
+    time = mean_ns(overview, overview.division.held_ns[rows])
     gives = summed(runs.run, granted, int(runs.run.max()) + 1)
     words, often = _most_of(kernels, runs, gives)
     where = places(overview, rows, granted)
@@ -71,7 +72,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     inductor = np.array([kernel.family.startswith("inductor") for kernel in costs.kernels] + [False], np.bool_)[costs.kernel]
     whole = _LEFT_OUT if overview.inside[frame.classes.rows(inductor)].any() else "torch.compile(model)"
     do = whole + (f", or {' and '.join(known)} in place of their parts" if known else "")
-    return Advice("fuse_pointwise", saves, time, evidence, do, where)
+    # One kernel of each run is launched, the others run in it.
+    change = Change(rows=rows, cut_ns=granted, merged=rows[1:][runs.run[1:] == runs.run[:-1]])
+    return Advice("fuse_pointwise", change, time, evidence, do, where)
 
 
 def _runs(kernels: WindowKernels, overview: Overview) -> _Fusable:

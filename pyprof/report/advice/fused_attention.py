@@ -19,8 +19,9 @@ from pyprof.columns.intervals import order_of
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places
 from pyprof.report.advice.shared_products import Products
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -50,7 +51,7 @@ class _Found(NamedTuple):
 _NOTHING = _Found(*np.zeros((3, 0), np.int64))
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Attention that is not one kernel."""
     products = Products(overview)
     parts = [_by_shapes(overview, products), _by_neighbours(overview, products)]
@@ -59,19 +60,20 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     if not len(rows):
         return None
     held = overview.division.held_ns
-    granted = budget.take(rows, held[rows])
-    sped = budget.take(theirs, np.concatenate([part.wish_ns for part in parts]))
-    saves = budget.wall_ns(granted) + budget.wall_ns(sped)
+    sped = cut_ns(overview, theirs, np.concatenate([part.wish_ns for part in parts]))
+    saves = mean_ns(overview, held[rows]) + mean_ns(overview, sped)
     if not is_worth(overview, saves):
         return None
     whole = np.concatenate([rows, theirs])
-    time, found = budget.wall_ns(held[whole]), places(overview, whole, held[whole])
-    between, multiply = (human(budget.wall_ns(held[some]), "ns") for some in (rows, theirs))
+    time, found = mean_ns(overview, held[whole]), places(overview, whole, held[whole])
+    between, multiply = (human(mean_ns(overview, held[some]), "ns") for some in (rows, theirs))
     evidence = (
         f"attention is not fused: {len(rows)} {'kernels' if overview.division.on_gpu else 'ops'} on its scores take {between}"
     ) + (f", its {len(theirs)} products {multiply}" if len(theirs) else "")
     do = _FELL_BACK if found[0].op is not None and "scaled_dot_product" in found[0].op else _CALL
-    return Advice("fused_attention", saves, time, f"{evidence}: {named(found)}", do, found)
+    return Advice(
+        "fused_attention", Change(rows=theirs, cut_ns=sped, removed=rows), time, f"{evidence}: {named(found)}", do, found
+    )
 
 
 # ---------------------------------------------------------------------- with shapes

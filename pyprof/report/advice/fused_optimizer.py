@@ -18,8 +18,9 @@ from pyprof.columns.types import Ints
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import Advice, cut_ns, mean_ns, named, places
 from pyprof.report.advice.shared_pointwise import function
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -41,7 +42,7 @@ class _Pass(NamedTuple):
     op_ns: int
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Advice on a fused optimizer step, None if it saves too little."""
     records, frame = overview.records, overview.frame
     named_fused, alike = frame.of_classes.of_name(str), frame.classes.records
@@ -63,30 +64,27 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         time = int(records["dur_ns"][mine].sum())
         least = _least_ns(overview, mine, tensors)
         rows = np.append(rows, mine)
-        wish = np.append(wish, budget.left_ns(mine) * max(1 - least / max(time, 1), 0))
+        wish = np.append(wish, overview.division.held_ns[mine] * max(1 - least / max(time, 1), 0))
     if not len(rows):
         return None
-    granted = budget.take(rows, wish)
+    granted = cut_ns(overview, rows, wish)
     gaps, idle = overview.idle.rows_of("launch")
     # Those before kernels that go over one parameter each: a pass has few launches, as those of lists have.
     lists = np.array(["multi_tensor" in text for text in named_fused.pool] + [False], np.bool_)[named_fused.codes]
     each = rows[~lists[frame.classes.code[rows]]]
-    own = budget.free_gaps[gaps] & np.isin(overview.division.gaps.after[gaps], each)
+    own = np.isin(overview.division.gaps.after[gaps], each)
     gaps, idle = gaps[own], idle[own]
-    saves, waits = budget.wall_ns(granted) + budget.wall_ns(idle), budget.wall_ns(idle)
-    if not is_worth(overview, saves):
-        return None
-    budget.free_gaps[gaps] = False
-    budget.drop_launches(rows)
+    waits = mean_ns(overview, idle)
+    saves = mean_ns(overview, granted) + waits
     held_ns = overview.division.held_ns[rows]
-    held, where = budget.wall_ns(held_ns), places(overview, rows, held_ns)
+    held, where = mean_ns(overview, held_ns), places(overview, rows, held_ns)
     ops = f": {named(where)}" if where[0].op else ""
     waiting = f" and the device waits {human(waits, 'ns')} for their launches" if waits else ""
     passing = f"one pass over the parameters {human(held + waits - saves, 'ns')}"
     evidence = f"{len(rows):,} {'kernels' if on_gpu else 'ops'} of {name} take {human(held, 'ns')}{waiting}, {passing}{ops}"
     by_torch = any(part in name.lower() for part in _BY_TORCH)
     do = f"{name}(..., fused=True)" if by_torch else _COMPILED
-    return Advice("fused_optimizer", saves, held + waits, evidence, do, where)
+    return Advice("fused_optimizer", Change(rows=rows, cut_ns=granted, merged=each), held + waits, evidence, do, where)
 
 
 def _least_ns(overview: Overview, rows: Ints, tensors: int) -> float:

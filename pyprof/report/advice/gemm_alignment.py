@@ -17,8 +17,9 @@ from pyprof.columns.types import Floats, Ints
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.trace import ActivityKind
 from pyprof.prof import formulas
-from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places
 from pyprof.report.advice.shared_products import HALVES, Products
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -26,7 +27,7 @@ _WHOLE = {"bf16": 8, "fp16": 8, "tf32": 4}  # elements of 16 bytes: what one loa
 _SMALLEST = 16  # a product of vectors or of a few columns is bound by its bytes
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Products that padding would speed up."""
     products = Products(overview)
     whole = np.zeros(len(products.there), np.int64)
@@ -42,23 +43,30 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     chosen, growth = likely.take(padded.growth > 0), padded.growth[padded.growth > 0]
     if not len(chosen.rows):
         return None
-    left = budget.left_ns(chosen.rows)
     least = chosen.least_ns(peak) * growth
-    granted = budget.take(chosen.rows, left - least)
+    granted = cut_ns(overview, chosen.rows, chosen.held_ns - least)
     others = _on_results(overview, padded.results)
     held_there = overview.division.held_ns[others]
-    saves = budget.wall_ns(granted) + budget.wall_ns(budget.take(others, held_there - _least_ns(overview, others)))
+    granted = np.append(granted, cut_ns(overview, others, held_there - _least_ns(overview, others)))
+    saves = mean_ns(overview, granted)
     if not is_worth(overview, saves):
         return None
-    time, found = budget.wall_ns(chosen.held_ns), places(overview, chosen.rows, chosen.held_ns)
-    there = f"; {len(others)} kernels on their results take {human(budget.wall_ns(held_there), 'ns')}" if len(others) else ""
-    padded_ns = budget.wall_ns(np.minimum(least, chosen.held_ns))
+    time, found = mean_ns(overview, chosen.held_ns), places(overview, chosen.rows, chosen.held_ns)
+    there = f"; {len(others)} kernels on their results take {human(mean_ns(overview, held_there), 'ns')}" if len(others) else ""
+    padded_ns = mean_ns(overview, np.minimum(least, chosen.held_ns))
     evidence = (
         f"{len(chosen.rows)} products whose rows do not begin at multiples of 16 bytes take {human(time, 'ns')}, "
         f"{human(padded_ns, 'ns')} at the roofline of padded sizes{there}: {named(found)}"
     )
     do = f"pad {', '.join(padded.texts[:3])}: multiples of 16 bytes"
-    return Advice("gemm_alignment", saves, time + budget.wall_ns(held_there), evidence, do, found)
+    return Advice(
+        "gemm_alignment",
+        Change(rows=np.append(chosen.rows, others), cut_ns=granted),
+        time + mean_ns(overview, held_there),
+        evidence,
+        do,
+        found,
+    )
 
 
 class _Padded(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, kernels, replayed, share
+from pyprof.report.advice.base import Advice, kernels, replayed, share
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of kernel time
@@ -15,7 +15,7 @@ _RECORDING = {
 }
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where graphs hide what they run."""
     rows = kernels(overview)
     records, time_ns = overview.records, overview.records["dur_ns"][rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pyprof.parse.sources.kineto.python import USER, rank_of
-from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms, uses_torch
+from pyprof.report.advice.base import Advice, counted, idle_time, ms, uses_torch
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
 
@@ -24,7 +24,7 @@ _STREAM = (
 )
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where the host did something else than launch."""
     idle, division = idle_time(overview, "host"), overview.division
     places = overview.host_places("host")
@@ -42,7 +42,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         rest = places.total_ns - sum(one.own_ns for one in some)
         evidence += f": {', '.join([*texts, f'{ms(rest / devices)} in code that no range or frame names'])}"
         do = _RECORD if uses_torch(overview) else _RANGES
-    return Advice("host_code", idle.saves_ns, idle.time_ns, evidence, do)
+    return Advice("host_code", idle.change, idle.time_ns, evidence, do)
 
 
 def _streams(place: HostPlace) -> bool:

@@ -11,7 +11,8 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, is_worth, places
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, places
+from pyprof.report.time.change import Change
 from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
@@ -31,7 +32,7 @@ _AHEAD = "copy the next batch while this one computes: from pinned memory, non_b
 _INPUTS = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)"
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Advice on copies that the devices wait for, None if they are quick inputs or not worth a line."""
     records, division = overview.records, overview.division
     kind = records["copykind"]
@@ -46,14 +47,14 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     if len(travelling) >= (len(overview.steps) if overview.steps else 2) and _held_ns(division, travelling) >= least:
         back = _held_ns(division, travelling[kind[travelling] == _TO_HOST]) * 2 > _held_ns(division, travelling)
         do = _RESULTS if back else _TRAVEL
-        return _advice(overview, budget, travelling, "travel between host and device", do)
+        return _advice(overview, travelling, "travel between host and device", do)
     texts = overview.frame.of_name(str)
     named_so = np.array(["Pageable" in text for text in texts.pool] + [False], np.bool_)
     pageable = rows[inputs & named_so[texts.codes[rows]]]
     if _held_ns(division, pageable) >= _LONG * wall:
-        return _advice(overview, budget, pageable, "bring inputs from pageable memory", _INPUTS)
+        return _advice(overview, pageable, "bring inputs from pageable memory", _INPUTS)
     if marked and _held_ns(division, rows[inputs]) >= _EXPOSED * wall:
-        return _advice(overview, budget, rows[inputs], "bring inputs", _AHEAD)
+        return _advice(overview, rows[inputs], "bring inputs", _AHEAD)
     return None
 
 
@@ -62,10 +63,9 @@ def _held_ns(division: Division, rows: Ints) -> int:
     return int(division.held_ns[rows].sum(dtype=np.int64))
 
 
-def _advice(overview: Overview, budget: Budget, rows: Ints, what: str, do: str) -> Advice | None:
+def _advice(overview: Overview, rows: Ints, what: str, do: str) -> Advice | None:
     records, held = overview.records, overview.division.held_ns[rows]
-    granted = budget.take(rows, held, awaited=True)
-    saves = budget.wall_ns(granted)
+    saves = mean_ns(overview, held)
     if not is_worth(overview, saves):
         return None
     moved, time = int(records["bytes"][rows].sum(dtype=np.int64)), int(records["dur_ns"][rows].sum(dtype=np.int64))
@@ -74,7 +74,7 @@ def _advice(overview: Overview, budget: Budget, rows: Ints, what: str, do: str) 
     often = f" a step, {len(steps)} steps" if steps is not None and len(steps) > 1 else ""
     size = human(moved / len(steps) if steps is not None and often else moved, "B")
     evidence = f"{len(rows)} copies {what}: {size}{often}, at {rate}, while nothing else runs for {human(saves, 'ns')}"
-    return Advice("host_copy", saves, saves, evidence, do, places(overview, rows, held))
+    return Advice("host_copy", Change(removed=rows), saves, evidence, do, places(overview, rows, held))
 
 
 def _scattered(overview: Overview, rows: Ints) -> Bools:

@@ -14,7 +14,8 @@ from pyprof.columns.types import Bools, Ints
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, is_worth, ms, named, places
+from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, ms, named, places
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 
 _OPS = ("select", "slice", "narrow", "index", "__getitem__", "unfold", "diagonal", "as_strided")
@@ -27,7 +28,7 @@ _DO = {
 }
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Slices whose gradients are filled again and again."""
     records, classes = overview.records, overview.frame.classes
     calls = records.calls
@@ -53,19 +54,25 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     filled = rows[_fills(overview, rows)]
     gone, steps = np.concatenate([filled, added]), 1 if overview.steps is None else len(overview.steps)
     whole = np.concatenate([rows, added])
-    kept = steps / often[size[np.where(records["call"][gone] >= 0, records["call"][gone], records["inner"][gone])]]
+    whose = size[np.where(records["call"][gone] >= 0, records["call"][gone], records["inner"][gone])]
+    kept = steps / often[whose]
     held = overview.division.held_ns
-    saves = budget.wall_ns(budget.take(gone, held[gone] * (1 - kept), awaited=not overview.division.on_gpu))
-    if not is_worth(overview, saves, _LEAST):
+    granted = cut_ns(overview, gone, held[gone] * (1 - kept))
+    if not is_worth(overview, mean_ns(overview, granted), _LEAST):
         return None
-    where, time = places(overview, whole, held[whole]), budget.wall_ns(held[whole])
+    where, time = places(overview, whole, held[whole]), mean_ns(overview, held[whole])
     (most,) = places(overview, rows, held[rows], 1)
-    part = 100 * time / max(overview.busy_ns, 1)
+    part, writes, adds = 100 * time / max(overview.busy_ns, 1), *(ms(mean_ns(overview, held[some])) for some in (filled, added))
     evidence = (
         f"backward of {int(often[many].sum()):,} slices fills the whole tensor for each: {ms(time)}, {part:.0f} % of the busy "
-        f"time; {ms(budget.wall_ns(held[filled]))} writes zeros, {ms(budget.wall_ns(held[added]))} adds them up: {named(where)}"
+        f"time; {writes} writes zeros, {adds} adds them up: {named(where)}"
     )
-    return Advice("indexing_backward", saves, time, evidence, _DO["index" if most.op == "index" else ""], where)
+    do = _DO["index" if most.op == "index" else ""]
+    # Of each tensor's launches in a step one stays.
+    order, in_step = np.argsort(whose, kind="stable"), np.maximum(np.bincount(whose) // steps, 1)[whose]
+    at = np.arange(len(gone)) - np.searchsorted(whose[order], whose[order])
+    change = Change(rows=gone, cut_ns=granted, merged=gone[order[at % in_step[order] > 0]])
+    return Advice("indexing_backward", change, time, evidence, do, where)
 
 
 def _fills(overview: Overview, rows: Ints) -> Bools:

@@ -1,4 +1,4 @@
-"""All kinds of advice in the order in which they claim time -> the advice on a capture, what saves most first."""
+"""All kinds of advice -> the advice on a capture, what saves most first."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ from pyprof.report.advice import (
     warmup,
     zero_grad,
 )
-from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.base import Advice, is_worth
 from pyprof.report.time.overview import Overview
 
-# A kind that removes work comes before those that only make the same work faster.
-KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
+_LAST = "slow_kernel"  # it is about what the others leave
+
+KINDS: tuple[Callable[[Overview], Advice | None], ...] = (
     data_loading.find,
     host_code.find,
     recompilation.find,
     synchronization.find,
     allocation.find,
-    fused_optimizer.find,  # before launch_bound: what waits for its launches goes with them
+    fused_optimizer.find,
     zero_grad.find,
     launch_bound.find,
     straggler.find,
@@ -66,7 +67,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     recomputation.find,
     fuse_pointwise.find,
     small_work.find,
-    slow_kernel.find,  # after all that change what it is about
+    slow_kernel.find,
     graph_nodes.find,
     record_shapes.find,
     name_kernels.find,
@@ -80,7 +81,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
 
 
 def kinds_text() -> str:
-    """Each kind with what it is about, in the order in which they claim time, for `pyprof help advice`."""
+    """Each kind with what it is about, for `pyprof help advice`."""
     modules = [find.__module__ for find in KINDS]
     about = [(import_module(name).__doc__ or "").partition("\n\n")[0] for name in modules]
     wrap = partial(textwrap.fill, width=118, subsequent_indent=" " * 23)
@@ -89,13 +90,43 @@ def kinds_text() -> str:
 
 
 def advise(overview: Overview) -> list[Advice]:
-    """All advice. What saves most comes first, what is about the capture itself last."""
-    budget = Budget(overview.division)
-    if (unseen := record_cuda.find(overview, budget)) is not None:  # nor of one that does not show the device's work
+    """All advice. What saves most comes first, then what adds most to it, what is about the capture itself last."""
+    if (unseen := record_cuda.find(overview)) is not None:  # nor of one that does not show the device's work
         return [unseen]
-    found = [one for find in KINDS if (one := find(overview, budget)) is not None]
+    found = [one for find in KINDS if (one := find(overview)) is not None]
     again = any(one.kind == "recompilation" for one in found)  # what goes on is not the first iteration's
     found = [one for one in found if not (again and one.kind == "warmup")]
     # A cold capture, or one of which the recorder made most of the waiting, is to be made anew before anything else is judged.
     anew = {"warmup"} | ({"profiler_overhead"} if profiler_overhead.is_most(overview) else set())
-    return sorted(found, key=lambda one: (one.kind not in anew, one.saves_ns is None, -(one.saves_ns or 0), one.kind))
+    return [
+        *(one for one in found if one.kind in anew),
+        *_by_savings(overview, [one for one in found if one.change is not None]),
+        *(one for one in found if one.change is None and one.kind not in anew),
+    ]
+
+
+def _by_savings(overview: Overview, left: list[Advice]) -> list[Advice]:
+    """These with what each saves, in order: the largest alone first, then whichever adds most. One that saves next to nothing
+    alone stands after the one that it needs; one that never saves enough is left out. slow_kernel saves what all others
+    leave, and stands where so much belongs."""
+    if not left:
+        return []
+    replay, chosen = overview.replay, list[Advice]()
+    alone = {one.kind: replay.saves_ns(one.change) for one in left if one.change is not None}
+    needs, total = dict[str, str](), 0
+    while left:
+        changes = [one.change for one in chosen if one.change is not None]
+        adds = {one.kind: replay.saves_ns(*changes, one.change) - total for one in left if one.change is not None}
+        for kind, more in adds.items():
+            if chosen and is_worth(overview, more) and not is_worth(overview, alone[kind]):
+                needs.setdefault(kind, chosen[-1].kind)
+        best = max(left, key=lambda one: (one.kind != _LAST, adds[one.kind], alone[one.kind], one.kind))
+        left = [one for one in left if one is not best]
+        if is_worth(overview, max(adds[best.kind], alone[best.kind] if best.kind != _LAST else 0)):
+            total += adds[best.kind]
+            after = needs.get(best.kind)
+            chosen.append(best._replace(saves_ns=adds[best.kind], alone_ns=alone[best.kind], after=after))
+    if chosen and chosen[-1].kind == _LAST and chosen[-1].after is None:
+        last = chosen.pop()
+        chosen.insert(sum((one.saves_ns or 0) >= (last.saves_ns or 0) for one in chosen), last)
+    return chosen

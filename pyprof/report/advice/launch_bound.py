@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, idle_time, ms, named, places
+from pyprof.report.advice.base import Advice, idle_time, ms, named, places
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.03  # of the wall time: with less the device is what the program waits for
@@ -17,9 +17,9 @@ _DO = (
 _GRAPHED = "what is launched beside the graphs: record it with them, or launch fewer, larger kernels"
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where launches are what the devices wait for."""
-    idle, division = idle_time(overview, "launch", budget), overview.division
+    idle, division = idle_time(overview, "launch"), overview.division
     if len(idle.rows) < _MANY or idle.saves_ns <= _LEAST * division.wall_ns:
         return None
     records, after = overview.records, division.gaps.after[idle.rows]
@@ -32,4 +32,4 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     )
     graphed = (records["kind"][launched] == ActivityKind.GRAPH) | (records["graph_node"][launched] >= 0)
     share = time[graphed].sum() / max(time.sum(), 1)
-    return Advice("launch_bound", idle.saves_ns, idle.time_ns, evidence, _GRAPHED if share > 0.5 else _DO, where)
+    return Advice("launch_bound", idle.change, idle.time_ns, evidence, _GRAPHED if share > 0.5 else _DO, where)

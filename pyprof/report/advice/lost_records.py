@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyprof.report.advice.base import Advice, Budget, counted, ms
+from pyprof.report.advice.base import Advice, counted, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time
@@ -12,7 +12,7 @@ _DO = (
 )
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where records are missing inside of the window."""
     time = overview.parts["unrecorded"]
     if time <= _LEAST * overview.division.wall_ns:

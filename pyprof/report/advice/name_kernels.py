@@ -7,7 +7,7 @@ import numpy as np
 from pyprof.columns.intervals import summed
 from pyprof.hardware.names import short_name
 from pyprof.model.records import PHASES
-from pyprof.report.advice.base import Advice, Budget, kernels, places, replayed, share
+from pyprof.report.advice.base import Advice, kernels, places, replayed, share
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.3  # of kernel time
@@ -17,7 +17,7 @@ _DO = (
 )
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where kernels have no op, and recording more of torch would not change that."""
     if overview.host is None or not overview.host.shapes or overview.records.source != "kineto":
         return None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.model.records import PHASES
-from pyprof.report.advice.base import Advice, Budget, is_worth, ms
+from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, ms
 from pyprof.report.ranks.collectives import of_records
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -22,7 +23,7 @@ _DO = (
 )
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Many small all_reduces of backward or after it, one a tensor."""
     records, division = overview.records, overview.division
     rows, which, collectives = of_records(records)
@@ -36,13 +37,14 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     sizes = np.array([one.nbytes or 0 for one in collectives], np.int64)[which]
     time = np.maximum(records["dur_ns"][rows], 0)
     buckets = max(int(sizes.sum() // _BUCKET), steps * max(division.count, 1))
-    granted = budget.take(rows, np.minimum(time, time.min()) * (1 - buckets / len(rows)), awaited=True)
-    saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves):
+    granted = cut_ns(overview, rows, np.minimum(time, time.min()) * (1 - buckets / len(rows)))
+    if not is_worth(overview, mean_ns(overview, granted)):
         return None
-    whole, mean = budget.wall_ns(time), human(float(sizes.mean()), "B")
+    whole, mean = mean_ns(overview, time), human(float(sizes.mean()), "B")
     evidence = (
         f"{len(rows):,} all_reduces of {mean} on average, one a tensor, take {ms(whole)}; the shortest takes "
         f"{human(int(time.min()), 'ns')} whatever it carries, {buckets} buckets of {human(_BUCKET, 'B')} would do"
     )
-    return Advice("per_parameter_collective", saves, whole, evidence, _DO)
+    in_order = rows[np.lexsort((records["start_ns"][rows], division.device[rows]))]
+    merged = in_order[np.arange(len(rows)) % -(-len(rows) // buckets) != 0]  # the launch of each bucket's first stays
+    return Advice("per_parameter_collective", Change(rows=rows, cut_ns=granted, merged=merged), whole, evidence, _DO)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, Budget, counted, ms
+from pyprof.report.advice.base import Advice, counted, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of the wall time: idle because the host is late
@@ -13,7 +13,7 @@ _COST_NS = 1_000, 3_500  # of recording one call: measured with torch 2.13, and 
 _MOST_NS = 100_000  # late for each call: recording one takes a microsecond or a few, so that more is not the recorder's
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where recording slows a host that is what the devices wait for."""
     host, wall = overview.host, overview.division.wall_ns
     if host is None or not overview.division.on_gpu or not host.frames:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import numpy as np
+
 from pyprof.model.host import Compilation
 from pyprof.model.ledger import GRAPH_BREAK, RECOMPILE, CompileEvent
-from pyprof.report.advice.base import Advice, Budget, counted, idle_time, is_worth, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, is_worth, ms
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.05  # of the wall time
@@ -24,7 +27,7 @@ _UNKNOWN = (
 _GUARD = "keep equal between calls what the guard names, or take it out of the compiled function: {reason}"
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where compiling takes a good part of the window, again for frames that were compiled before."""
     host, window = overview.host, overview.window
     if host is None:
@@ -35,8 +38,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         return None
     idle = idle_time(overview, "compilation")
     share = sum(one.end_ns - one.begin_ns for one in again) / max(sum(one.end_ns - one.begin_ns for one in inside), 1)
-    saves = int(idle.time_ns * share)
-    if not is_worth(overview, saves, _LEAST):
+    if not is_worth(overview, int(idle.time_ns * share), _LEAST):
         return None
     times = Counter(one.frame for one in inside)
     frames = f"{counted(len(times), 'frame')} {_times(times)}" if "" not in times else "frames"
@@ -49,7 +51,8 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         first = breaks[0]
         where = f"{first.file.rpartition('/')[2]}:{first.line}" if first.file else first.frame or "an unknown line"
         evidence += f"; {counted(len(breaks), 'graph break')}, first at {where}: {_short(first.reason)}"
-    return Advice("recompilation", saves, idle.time_ns, evidence, _do(events))
+    change = Change(gaps=idle.rows, gap_ns=(idle.own_ns * share).astype(np.int64))
+    return Advice("recompilation", change, idle.time_ns, evidence, _do(events))
 
 
 def _is_again(one: Compilation, all_of_them: list[Compilation]) -> bool:

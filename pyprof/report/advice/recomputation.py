@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, named, places
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """All that is recomputed in the window."""
     rows = overview.frame.classes.rows(overview.frame.classes.records["recomputed"] == 1)
     rows = rows[overview.inside[rows]]
     held = overview.division.held_ns[rows]
-    saves = budget.wall_ns(budget.take(rows, held))
-    if not is_worth(overview, saves):
+    time = mean_ns(overview, held)
+    if not is_worth(overview, time):
         return None
-    time, found = budget.wall_ns(held), places(overview, rows, held)
+    found = places(overview, rows, held)
     share = 100 * time / max(overview.busy_ns, 1)
     evidence = (
         f"{len(rows)} kernels of the forward pass run again in backward, {human(time, 'ns')} ({share:.0f} % of the busy time)"
@@ -24,4 +25,4 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         "only if memory allows: checkpoint fewer layers, or keep the results of costly ops: torch.utils.checkpoint.checkpoint("
         "..., use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, ops_to_save))"
     )
-    return Advice("recomputation", saves, time, f"{evidence}: {named(found)}", do, found)
+    return Advice("recomputation", Change(removed=rows), time, f"{evidence}: {named(found)}", do, found)

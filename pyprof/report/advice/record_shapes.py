@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, Budget, kernels, replayed, share
+from pyprof.report.advice.base import Advice, kernels, replayed, share
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.3  # of kernel time
@@ -13,7 +13,7 @@ _EMIT = "with torch.autograd.profiler.emit_nvtx(record_shapes=True):"
 _MARKERS = "import pyprof; pyprof.init() before the model is built, recorded with nsys -t cuda,nvtx (or: pyprof run PROGRAM)"
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where shapes would say more."""
     if overview.host is None:
         return None

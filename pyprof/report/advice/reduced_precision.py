@@ -14,8 +14,9 @@ from pyprof.columns.distinct import among, distinct_values
 from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import LEAST_SHARE, Advice, cut_ns, is_worth, mean_ns, named, places
 from pyprof.report.advice.shared_products import HALVES, Products, SomeProducts
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -27,7 +28,7 @@ _BF16 = 8  # major compute capability of the first devices that have it
 _THIN = ("cublas_gemv", "cuda_core_gemm")  # of vectors and a few columns: bound by their bytes whatever multiplies
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Products that would run in a half type."""
     products = Products(overview)
     full = among(products.math, _FULL) & among(products.precision, _FULL)
@@ -40,20 +41,20 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     able = products.of(full & (half > single))
     if not len(able.rows):
         return None
-    left, by_names = budget.left_ns(able.rows), bool(unknown[able.code].all())
+    left, by_names = able.held_ns, bool(unknown[able.code].all())
     new = _time_ns(products, able, left, single, half, _HALF_BYTES)
     other = _transforms(overview, able.rows)
     rows = np.concatenate([able.rows, other])
-    granted = budget.take(rows, np.concatenate([left - new, budget.left_ns(other)]))
-    saves = budget.wall_ns(granted)
+    granted = cut_ns(overview, rows, np.concatenate([left - new, overview.division.held_ns[other]]))
+    saves = mean_ns(overview, granted)
     if not is_worth(overview, saves, _BY_NAMES if by_names else LEAST_SHARE):
         return None
     rounded = left - _time_ns(products, able, left, single, np.where(products.amd, np.nan, products.peak("tf32")), 1.0)
-    tf32 = budget.wall_ns(np.minimum(np.nan_to_num(rounded).clip(0).astype(np.int64), granted[: len(able.rows)]))
+    tf32 = mean_ns(overview, np.minimum(np.nan_to_num(rounded).clip(0).astype(np.int64), granted[: len(able.rows)]))
     bf16 = ~np.isnan(products.peak("bf16")) | unknown & (products.major >= _BF16)
     name = "bf16" if bf16[able.code].any() else "fp16"
     held = overview.division.held_ns[rows]
-    time, found = budget.wall_ns(held), places(overview, rows, held)
+    time, found = mean_ns(overview, held), places(overview, rows, held)
     share = 100 * saves / max(time, 1)
     evidence = f"{_evidence(overview, products, able, len(other), time)}; {name} saves at most {share:.0f} % of that"
     if by_names:
@@ -61,11 +62,11 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
             f" on a device without a name, by its kernels' names of compute capability {products.major[able.code].max()}.x"
         )
     do = _do(overview, name, tf32 if is_worth(overview, tf32) else 0)
-    return Advice("reduced_precision", saves, time, f"{evidence}: {named(found)}", do, found)
+    return Advice("reduced_precision", Change(rows=rows, cut_ns=granted), time, f"{evidence}: {named(found)}", do, found)
 
 
 def _without_times(overview: Overview, products: Products, able: Bools) -> Advice | None:
-    """The same of records that hold no times, only how long each kernel took: what it saves of the wall is not known."""
+    """Advice on records without times, only how long each kernel took: how much of the wall it saves is not known."""
     classes, records = overview.frame.classes, overview.records
     rows = classes.rows(able & products.there)
     kernels = np.flatnonzero(records["kind"] == ActivityKind.KERNEL)

@@ -18,8 +18,9 @@ from pyprof.hardware.names import short_name
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.roofline import COMPUTE, MEMORY
-from pyprof.report.advice.base import Advice, Budget, counted, is_worth, ms, named, places
+from pyprof.report.advice.base import Advice, counted, cut_ns, is_worth, mean_ns, ms, named, places
 from pyprof.report.advice.small_work import filled_of
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 
 _SLOW, _REACHED = 50.0, 70.0  # percent of the roofline: what is slow, and what can be had where nothing shows more
@@ -51,9 +52,9 @@ class _Slow(NamedTuple):
     target: Floats
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """The slow ops of all names that lose enough, else kernels on few multiprocessors."""
-    return _by_roofline(overview, budget) or _by_grid(overview, budget)
+    return _by_roofline(overview) or _by_grid(overview)
 
 
 def _slow(overview: Overview) -> _Slow | None:
@@ -84,13 +85,12 @@ def _slow(overview: Overview) -> _Slow | None:
     return _Slow(rows[chosen], op[chosen], names, share[chosen], target[chosen]) if chosen.any() else None
 
 
-def _by_roofline(overview: Overview, budget: Budget) -> Advice | None:
+def _by_roofline(overview: Overview) -> Advice | None:
     if (slow := _slow(overview)) is None:
         return None
     records, roof, rows = overview.records, overview.frame.roofline, slow.rows
-    granted = budget.take(rows, np.clip(1 - slow.share / slow.target, 0, None) * budget.left_ns(rows))
-    saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves):
+    granted = cut_ns(overview, rows, (1 - slow.share / slow.target) * overview.division.held_ns[rows])
+    if not is_worth(overview, mean_ns(overview, granted)):
         return None
     time, lost = records["dur_ns"][rows], roof.lost_ns[rows]
     total, above = (int(values.sum()) // max(overview.division.count, 1) for values in (time, lost))
@@ -107,7 +107,7 @@ def _by_roofline(overview: Overview, budget: Budget) -> Advice | None:
     most = int(np.argmax(granted))
     if slow.target[most] != _REACHED:
         evidence += f"; others of its kernels' family reach {slow.target[most]:.0f} %"
-    return Advice("slow_kernel", saves, total, evidence, _do(overview, int(rows[most])), where)
+    return Advice("slow_kernel", Change(rows=rows, cut_ns=granted), total, evidence, _do(overview, int(rows[most])), where)
 
 
 def _do(overview: Overview, row: int) -> str:
@@ -121,7 +121,7 @@ def _do(overview: Overview, row: int) -> str:
     return text.replace("{kernel}", name.pool[name.codes[row]] if name.codes[row] >= 0 else "NAME") + split
 
 
-def _by_grid(overview: Overview, budget: Budget) -> Advice | None:
+def _by_grid(overview: Overview) -> Advice | None:
     """Long kernels with blocks for a few of the multiprocessors; what ranks exchange needs no more."""
     records, classes, filled = overview.records, overview.frame.classes, filled_of(overview)
     costs, alike = overview.frame.of_classes.costs, classes.records
@@ -131,14 +131,14 @@ def _by_grid(overview: Overview, budget: Budget) -> Advice | None:
         rows = classes.rows((alike["kind"] == ActivityKind.KERNEL) & ~talks & (filled < _EMPTY))
     long = overview.inside[rows] & (records["dur_ns"][rows] >= _LONG_NS) & (overview.frame.roofline.bound[rows] < 0)
     rows = rows[long]
-    granted = budget.take(rows, budget.left_ns(rows) * (1 - filled[classes.code[rows]]))
-    saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves, _LEAST):
+    granted = cut_ns(overview, rows, overview.division.held_ns[rows] * (1 - filled[classes.code[rows]]))
+    if not is_worth(overview, mean_ns(overview, granted), _LEAST):
         return None
-    where, held = places(overview, rows, granted), budget.wall_ns(overview.division.held_ns[rows])
+    where, held = places(overview, rows, granted), mean_ns(overview, overview.division.held_ns[rows])
     most, name = int(rows[np.argmax(granted)]), overview.frame.of_name(short_name)
     blocks = int(np.prod([int(records[f"grid_{axis}"][most]) for axis in "xyz"]))
     sms = round(blocks / float(filled[classes.code[most]]))
     what = name.pool[name.codes[most]] if name.codes[most] >= 0 else "one"
     evidence = f"{counted(len(rows), 'long kernel')} on few multiprocessors, {ms(held)}: {what} has {blocks} blocks for {sms}"
-    return Advice("slow_kernel", saves, held, evidence, _GRID.format(sms=sms), where)
+    change = Change(rows=rows, cut_ns=granted)
+    return Advice("slow_kernel", change, held, evidence, _GRID.format(sms=sms), where)

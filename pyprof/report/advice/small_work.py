@@ -14,7 +14,8 @@ from pyprof.columns.types import Floats
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.roofline import LEAST_KERNEL_NS
-from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -24,7 +25,7 @@ _ALIKE = 16  # kernels of one layer that do the same in a step: fewer are no bat
 _DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach_mul_), or a larger batch"
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Advice on batching small kernels, None if it saves too little."""
     classes = overview.frame.classes
     alike, filled = classes.records, filled_of(overview)
@@ -43,22 +44,22 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     rows = rows[np.bincount(code, minlength=1)[code] >= _ALIKE * steps]
     if not len(rows):
         return None
-    left, filled = budget.left_ns(rows), filled[classes.code[rows]]
+    left, filled = overview.division.held_ns[rows], filled[classes.code[rows]]
     lost = overview.frame.roofline.lost_ns[rows]
     # Each kernel's part of the shortest time that a batch of them takes.
     least = np.maximum(np.where(lost >= 0, records["dur_ns"][rows] - lost, 0), LEAST_KERNEL_NS / _ALIKE)
-    granted = budget.take(rows, np.clip(left - np.maximum(left * filled, least), 0, None))
-    saves = budget.wall_ns(granted)
+    granted = cut_ns(overview, rows, np.clip(left - np.maximum(left * filled, least), 0, None))
+    saves = mean_ns(overview, granted)
     if not is_worth(overview, saves, _LEAST):
         return None
-    time = budget.wall_ns(overview.division.held_ns[rows])
+    time = mean_ns(overview, overview.division.held_ns[rows])
     where = places(overview, rows, granted)
     units = "compute units" if all(device.amd for device, _ in overview.frame.gpus) else "multiprocessors"
     evidence = (
         f"{len(rows)} kernels with blocks for {100 * float(filled.mean()):.0f} % of the {units} on average take "
         f"{human(time, 'ns')}: {named(where)}"
     )
-    return Advice("small_work", saves, time, evidence, _DO, where)
+    return Advice("small_work", Change(rows=rows, cut_ns=granted), time, evidence, _DO, where)
 
 
 def filled_of(overview: Overview) -> Floats:

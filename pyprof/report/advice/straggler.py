@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyprof.model.records import PHASES
-from pyprof.report.advice.base import Advice, Budget, is_worth, places
+from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, places
+from pyprof.report.time.change import Change
 from pyprof.report.time.division import COMMUNICATION
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
@@ -28,7 +29,7 @@ DO = {
 LISTS = "`pyprof ranks` of the file lists every collective"
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Advice on a late rank that the others wait for, None if no rank stands out."""
     division = overview.division
     if division.count < 2 or not (division.busy_ns[COMMUNICATION] > 0).all():
@@ -47,14 +48,21 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     rows = np.flatnonzero(others & (overview.records["phase"] == PHASES.index("communication")) & (division.held_ns > 0))
     held = division.held_ns[rows]
     waited = np.float64(min(found.waited_ns / max(int(held.sum()), 1), 1.0))
-    granted = budget.take(rows, held.astype(np.float64) * waited, awaited=True)
-    saves = budget.wall_ns(granted)
+    granted = cut_ns(overview, rows, held.astype(np.float64) * waited)
+    saves = mean_ns(overview, granted)
     if not is_worth(overview, saves):
         return None
     do = DO.get(found.cause or "", LISTS)
     known = int(overview.records["rank"][division.first_of(late)]) >= 0
     name = f"rank {found.rank}" if known else f"process {division.pids[late]} on device {division.devices[late]}"
-    return Advice("straggler", saves, budget.wall_ns(held), in_words(found, name), do, places(overview, rows, granted))
+    return Advice(
+        "straggler",
+        Change(rows=rows, cut_ns=granted),
+        mean_ns(overview, held),
+        in_words(found, name),
+        do,
+        places(overview, rows, granted),
+    )
 
 
 def _unit(overview: Overview, device: int) -> Unit:

@@ -10,13 +10,14 @@ import re
 
 import numpy as np
 
-from pyprof.columns.distinct import distinct_rows, distinct_values
-from pyprof.columns.intervals import summed
+from pyprof.columns.distinct import among, distinct_rows, distinct_values
+from pyprof.columns.intervals import count_before, summed
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, IdleTime, Place, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, IdleTime, Place, counted, idle_time, ms
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
-from pyprof.report.time.waits import Waits
+from pyprof.report.time.waits import FEW_BYTES, TO_HOST, Waits
 
 _LEAST = 0.03  # of the wall time
 _LEAST_SERVING = 0.1  # of an engine's wall time: its scheduler waits for tokens on purpose
@@ -44,7 +45,7 @@ _FREE = (
 _SCHEDULE = "let the scheduler run a step ahead of the device: vllm serve --async-scheduling, SGLang's overlap schedule"
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where calls drain the devices' queues."""
     idle, wall = idle_time(overview, "synchronization"), overview.division.wall_ns
     serves = overview.steps is not None and overview.steps.kind == "engine"
@@ -58,7 +59,7 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     wait, waits = overview.idle.waited[idle.rows], overview.waits
     if waits is None or not (wait >= 0).any():
         evidence += f" for a small copy to the host, {counted(len(idle.rows), 'time')}"
-        return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, _TO_HOST)
+        return Advice("synchronization", idle.change, idle.time_ns, evidence, _TO_HOST)
     calls = distinct_values(wait[wait >= 0])
     spent = summed(np.searchsorted(calls, wait[wait >= 0]), idle.own_ns[wait >= 0], len(calls))
     where, named, most = _places(overview, waits, calls, spent)
@@ -76,7 +77,27 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     ]
     evidence += f" in {counted(len(calls), 'call')}, most in {what}: {'; '.join(texts)}"
     do = _SCHEDULE if serves else do
-    return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, do, where)
+    return Advice("synchronization", _without(overview, waits, calls), idle.time_ns, evidence, do, where)
+
+
+def _without(overview: Overview, waits: Waits, calls: Ints) -> Change:
+    """No such call waits any more, whoever made it; what it read back is not copied either."""
+    rows = np.flatnonzero(among(waits.text, waits.text[calls]))
+    records = overview.records
+    back = (records["kind"] == ActivityKind.MEMCPY) & (records["copykind"] == TO_HOST) & (records["bytes"] <= FEW_BYTES)
+    copies = np.flatnonzero(overview.inside & back & (records["launch_ns"] >= 0))
+    thread, asked = np.split(
+        distinct_rows(*(np.append(records[name][copies], getattr(waits, name)[rows]) for name in ("pid", "tid"))).inverse,
+        [len(copies)],
+    )
+    order = np.lexsort((records["launch_ns"][copies], thread))
+    at = count_before(thread[order], records["launch_ns"][copies[order]], asked, waits.start_ns[rows], inclusive=True) - 1
+    last = copies[order][np.maximum(at, 0)] if len(copies) else copies
+    if len(copies):
+        ended = records["start_ns"][last] + records["dur_ns"][last]
+        good = (at >= 0) & (thread[order][np.maximum(at, 0)] == asked) & (ended > waits.start_ns[rows])
+        last = last[good & (ended <= waits.end_ns[rows])]
+    return Change(waits=rows, removed=distinct_values(last))
 
 
 def _places(overview: Overview, waits: Waits, calls: Ints, spent: Ints) -> tuple[tuple[Place, ...], list[str], Ints]:

@@ -6,7 +6,8 @@ import numpy as np
 
 from pyprof.columns.distinct import among
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, is_worth, ms
+from pyprof.report.advice.base import Advice, is_worth, ms
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -17,7 +18,7 @@ _DO = (
 )
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where migrations take time of their own, or go on while kernels run, which wait for them."""
     records = overview.records
     moved = overview.inside & (records["kind"] == ActivityKind.MEMCPY) & among(records["copykind"], tuple(_WAYS))
@@ -31,6 +32,6 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         if mine.any():
             size = np.maximum(records["bytes"][rows[mine]], 0).sum()
             parts.append(f"{int(mine.sum()):,} {way} ({human(int(size), 'B')}, {ms(int(time_ns[mine].sum()))})")
-    saves = budget.wall_ns(budget.take(rows, time_ns, awaited=True))
+    change = Change(rows=rows, cut_ns=time_ns)
     evidence = f"migrations of unified memory, page by page as they are touched: {', '.join(parts)}"
-    return Advice("unified_memory", saves if is_worth(overview, saves) else None, int(time_ns.sum()), evidence, _DO)
+    return Advice("unified_memory", change, int(time_ns.sum()), evidence, _DO)

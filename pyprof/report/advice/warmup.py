@@ -7,7 +7,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, Budget, counted, idle_time, ms, uses_torch
+from pyprof.report.advice.base import Advice, counted, idle_time, ms, uses_torch
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of the wall time of one step: compilation and loading of modules
@@ -21,7 +21,7 @@ _DO = {
 }  # whether torch runs
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Where one iteration did what only first ones do."""
     wall, cold = overview.division.wall_ns, overview.parts["compilation"]
     several = overview.steps is not None and len(overview.steps) > 1

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.model.records import PHASES
-from pyprof.report.advice.base import Advice, Budget, is_worth, ms
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, ms
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
@@ -17,7 +18,7 @@ _ONCE = 1.05  # additions for each fill: with more, gradients are summed on purp
 _DO = "optimizer.zero_grad(set_to_none=True), torch's default since 2.0; model.zero_grad(set_to_none=True)"
 
 
-def find(overview: Overview, budget: Budget) -> Advice | None:
+def find(overview: Overview) -> Advice | None:
     """Fills inside zero_grad and the additions that they make necessary."""
     records, classes = overview.records, overview.frame.classes
     alike, calls = classes.records, records.calls
@@ -33,15 +34,12 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         added = added[:0]
     gone = np.concatenate([rows, added])
     gaps, idle = overview.idle.rows_of("launch")
-    own = budget.free_gaps[gaps] & np.isin(overview.division.gaps.after[gaps], rows)  # backward is late for more than its sums
-    gaps, idle = gaps[own], idle[own]
-    held = overview.division.held_ns
-    taken, late = budget.wall_ns(budget.take(gone, held[gone])), budget.wall_ns(idle)
+    own = np.isin(overview.division.gaps.after[gaps], rows)  # backward is late for more than its sums
+    held, late = overview.division.held_ns, mean_ns(overview, idle[own])
+    taken = mean_ns(overview, held[gone])
     if not is_worth(overview, taken + late):
         return None
-    budget.free_gaps[gaps] = False
-    budget.drop_launches(gone)
-    evidence = f"zero_grad fills {len(rows):,} gradients, {human(budget.wall_ns(held[rows]), 'ns')}"
-    evidence += f", and backward adds to {len(added):,}, {human(budget.wall_ns(held[added]), 'ns')}" if len(added) else ""
+    evidence = f"zero_grad fills {len(rows):,} gradients, {human(mean_ns(overview, held[rows]), 'ns')}"
+    evidence += f", and backward adds to {len(added):,}, {human(mean_ns(overview, held[added]), 'ns')}" if len(added) else ""
     evidence += f"; the device waits {ms(late)} for their launches" if late else ""
-    return Advice("zero_grad", taken + late, budget.wall_ns(held[gone]) + late, evidence, _DO)
+    return Advice("zero_grad", Change(removed=gone), taken + late, evidence, _DO)

@@ -63,7 +63,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Change:
+class OpChange:
     """An op of both captures. verdict: same, noise, faster, slower, None without enough steps; what: other changes."""
 
     before: Side
@@ -137,7 +137,7 @@ class Comparison:
         return np.array([key.op is not None for key in found.keys], np.bool_)[found.key[rows]]
 
     @cached_property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[OpChange]:
         """Every op of both captures, the largest change first."""
         before, after = self.sides
         rows = self._rows
@@ -149,7 +149,7 @@ class Comparison:
         sides = [_sides(found, of, key) for found, of, key in zip(self.sides, groups, (keys, other_keys), strict=True)]
         found = []
         for at, (one, other) in enumerate(zip(*sides, strict=True)):
-            found.append(Change(one, other, _verdict(judged, at, other.time_ns - one.time_ns), _what(one, other)))
+            found.append(OpChange(one, other, _verdict(judged, at, other.time_ns - one.time_ns), _what(one, other)))
         return sorted(found, key=lambda change: (-abs(change.change_ns), change.before.key.op or ""))
 
     @cached_property

@@ -173,13 +173,13 @@ def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tupl
     for kind, some in alike.items():
         one = _mean(kind, some, ranks)
         if kind == "exposed_communication" and one.saves_ns is not None:
-            one = one._replace(saves_ns=max(one.saves_ns - waited, 0))
-        if one.saves_ns is None or one.saves_ns > LEAST_SHARE * wall:
+            one = one._replace(saves_ns=max(one.saves_ns - waited, 0), alone_ns=max((one.alone_ns or 0) - waited, 0))
+        if one.saves_ns is None or max(one.saves_ns, one.alone_ns or 0) > LEAST_SHARE * wall:
             found.append(one)
     if late is not None:
         do = straggler.DO.get(late.cause or "", straggler.LISTS)
         words = straggler.in_words(late, f"rank {late.rank}")
-        found.append(Advice("straggler", late.saves_ns, late.time_ns, words, do))
+        found.append(Advice("straggler", None, late.time_ns, words, do, (), late.saves_ns, late.saves_ns))
     ahead = max((one.saves_ns or 0 for one in found if one.kind == "straggler"), default=None)
 
     def order(one: Advice) -> tuple[bool, int, bool]:
@@ -193,8 +193,8 @@ def _mean(kind: str, some: Sequence[tuple[int, Advice]], ranks: Sequence[Summary
     """One kind of advice on several ranks: the evidence of the rank that it saves most, the means over all ranks."""
     number, most = max(some, key=lambda pair: pair[1].saves_ns or 0)
     evidence = f"on {len(some)} of {len(ranks)} ranks, most on that of {basename(ranks[number].file)}: {most.evidence}"
-    saves, time = (
+    saves, alone, time = (
         None if getattr(most, name) is None else sum(getattr(one, name) or 0 for _, one in some) // len(ranks)
-        for name in ("saves_ns", "time_ns")
+        for name in ("saves_ns", "alone_ns", "time_ns")
     )
-    return Advice(kind, saves, time, evidence, most.do, most.places)
+    return most._replace(time_ns=time, evidence=evidence, saves_ns=saves, alone_ns=alone)

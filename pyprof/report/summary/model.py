@@ -201,6 +201,10 @@ class Figures:
     run: RunSteps | None = None
     memory: tuple[MemoryPeak, ...] = ()
 
+    def a_step(self, time_ns: int | None) -> int | None:
+        """The part of one step of a time of the window; None if there are not several."""
+        return None if time_ns is None or self.steps is None or self.steps.count < 2 else time_ns // self.steps.count
+
     @property
     def mfu(self) -> float | None:
         """Model FLOPs utilisation, None if unknown."""
@@ -243,7 +247,7 @@ class Figures:
         for level in ("ops", "layers", "families"):
             singular = {"families": "family"}.get(level, level[:-1])
             names[level] = [_share(one, singular, level) for one in getattr(self, level)]
-        advice = [{**one._asdict(), "places": [place._asdict() for place in one.places]} for one in self.advice]
+        advice = [one.to_dict() for one in self.advice]
         known = None if self.known is None else self.known._asdict()
         names |= {"lost": _dicts(self.lost), "known": known, "advice": advice, "notes": list(self.notes)}
         names["run"] = None if self.run is None else {**self.run._asdict(), "over": _dicts(self.run.over)}

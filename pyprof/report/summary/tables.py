@@ -131,7 +131,19 @@ def advice(of: Figures) -> Table:
     found = of.advice
     cells: Cells = [
         (Header("kind", "Kind", "what was found", width=10), listed(one.kind for one in found)),
-        (Header("saves", "Saves(ns)", "the most wall time that it can save", "ns", 10), _numbers(o.saves_ns for o in found)),
+        (
+            Header("saves", "Saves(ns)", "wall time that goes when it is added to those above", "ns", 10),
+            _numbers(o.saves_ns for o in found),
+        ),
+        (
+            Header("alone", "Alone(ns)", "wall time that goes when nothing else is done", "ns", 10),
+            _numbers(o.alone_ns for o in found),
+        ),
+        (Header("step", "Step(ns)", "saves, a step", "ns", 10), _numbers(of.a_step(o.saves_ns) for o in found)),
+        (
+            Header("after", "After", "the kind that it needs: alone it saves next to nothing", width=8, empty="-"),
+            listed(o.after for o in found),
+        ),
         (Header("time", "Time(ns)", "of what it is about", "ns", 10), _numbers(one.time_ns for one in found)),
         (Header("evidence", "Evidence", "where, how often, how long", grow=True), listed(one.evidence for one in found)),
         (Header("do", "Do", "what to change", grow=True), listed(one.do for one in found)),

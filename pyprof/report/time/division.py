@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, row_type
-from pyprof.columns.intervals import count_before, latest, order_of, summed, union
+from pyprof.columns.intervals import latest, order_of, summed, union
 from pyprof.columns.nesting import stable_order
 from pyprof.columns.types import Bools, Integers, Ints
 from pyprof.model.records import PHASES, Records
@@ -182,16 +182,6 @@ class Division:
         return gaps
 
     @cached_property
-    def burst(self) -> Ints:
-        """Number of each record's burst: the activities of a device between two gaps in which it waited for the host; -1
-        outside of the window."""
-        late = self.waits_for_host
-        result = np.full(len(self.records), -1, self.row.dtype)
-        ended = count_before(self.gaps.device[late], self.gaps.end_ns[late], self.place, self.begins, inclusive=True)
-        result[self.row] = ended + self.place
-        return result
-
-    @cached_property
     def waits_for_host(self) -> Bools:
         """Before which gaps' next activity the device waited for its launch: it had not returned when the device ran dry."""
         gaps, row = self.gaps, self.gaps.after
@@ -200,39 +190,6 @@ class Division:
         # A call that returns when its copy has run says nothing of when it gave the copy to the device.
         returned, ran = begun + took, self.records["start_ns"][row] + self.records["dur_ns"][row]
         return late & ~((gaps.time_ns <= _LAUNCH_NS) & (returned >= ran) & (begun + _LAUNCH_NS <= gaps.start_ns))
-
-    @cached_property
-    def pace_ns(self) -> float:
-        """How long the host usually takes from one launch to the next: the median over all of one thread. Where a launch waits,
-        as for room in the device's queue, that is not the host's time. 0 where less than two launches are known."""
-        records, mine, then = self.records, self.launched[:-1], self.launched[1:]
-        same = (records["pid"][mine] == records["pid"][then]) & (records["tid"][mine] == records["tid"][then])
-        waited = np.maximum(records["launch_dur_ns"][mine] - _LAUNCH_NS, 0)
-        between = (records["launch_ns"][then] - records["launch_ns"][mine] - waited)[same]
-        return float(np.median(between)) if len(between) else 0.0
-
-    @cached_property
-    def launched(self) -> Ints:
-        """One record of each launch in the window, in order of process, thread and time."""
-        known = self.row[self.records["launch_ns"][self.row] >= 0]
-        pid, tid, launch = (self.records[name][known] for name in ("pid", "tid", "launch_ns"))
-        order = np.lexsort((launch, tid, pid))
-        new = np.ones(len(order), np.bool_)
-        new[1:] = np.any([np.diff(key[order]) != 0 for key in (pid, tid, launch)], axis=0)
-        return known[order[new]]
-
-    @cached_property
-    def slack_ns(self) -> Ints:
-        """For each burst the most that its activities can be shortened before the host bounds them: its length less its
-        launches at the host's usual pace, below 0 if these take longer; the largest int64 if no launch is known."""
-        burst = self.burst[self.row]
-        count = int(burst.max(initial=-1)) + 1
-        begins, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
-        np.minimum.at(begins, burst, self.begins)
-        np.maximum.at(ends, burst, self.ends)
-        launched = np.bincount(self.burst[self.launched], minlength=count)
-        slack = np.clip(ends - begins - launched * self.pace_ns, -_FAR_NS, _FAR_NS).astype(np.int64)  # damaged times are huge
-        return np.where(launched > 0, slack, np.iinfo(np.int64).max)
 
 
 def mean_parts(parts: Ints, total: int) -> list[int]:

@@ -23,6 +23,7 @@ from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.time.division import BUSY, Division, mean_parts
 from pyprof.report.time.places import HostPlaces, host_places
+from pyprof.report.time.replay import TimelineReplay
 from pyprof.report.time.steps import Steps, steps_of
 from pyprof.report.time.waits import Waits
 
@@ -209,6 +210,12 @@ class Overview:
         """Where the host was in the idle time of a cause, or in all; None if the capture does not show it."""
         tree = None if self.host is None else self.host.whereabouts
         return None if tree is None else host_places(self.division, self.idle, tree, cause)
+
+    @cached_property
+    def replay(self) -> TimelineReplay:
+        """The window's timeline, to be played again with changes."""
+        steps = self.steps if self.steps is None or self.steps.kind != "engine" else None  # whose last one ends on the device
+        return TimelineReplay(self.division, self.waits, None if steps is None else int(steps.end_ns[-1]))
 
     @cached_property
     def parts(self) -> dict[str, int]:

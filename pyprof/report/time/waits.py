@@ -18,8 +18,8 @@ from pyprof.model.host import Host
 from pyprof.model.trace import ActivityKind
 from pyprof.report.time.division import Division
 
-_TO_HOST = 2  # CUDA's number of a copy from a device to the host
-_FEW_BYTES = 4096
+TO_HOST = 2  # CUDA's number of a copy from a device to the host
+FEW_BYTES = 4096
 _SILENT_NS = 500_000
 
 
@@ -87,9 +87,9 @@ def blamed_calls(division: Division, waits: Waits | None, late: Ints) -> tuple[B
     """
     gaps, records = division.gaps, division.records
     after, before = gaps.after[late], gaps.before[late]
-    copied = (before >= 0) & (records["kind"][before] == ActivityKind.MEMCPY) & (records["copykind"][before] == _TO_HOST)
+    copied = (before >= 0) & (records["kind"][before] == ActivityKind.MEMCPY) & (records["copykind"][before] == TO_HOST)
     ended = records["start_ns"][before] + records["dur_ns"][before]
-    copied &= (records["bytes"][before] <= _FEW_BYTES) & (records["launch_ns"][after] >= ended)
+    copied &= (records["bytes"][before] <= FEW_BYTES) & (records["launch_ns"][after] >= ended)
     if waits is None:
         return copied, np.full(len(late), -1, np.int64)
     who = records["pid"][after].astype(np.int64), records["tid"][after].astype(np.int64)

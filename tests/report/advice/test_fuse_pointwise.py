@@ -118,12 +118,13 @@ def test_the_parts_of_one_norm_stay(tmp_path: Path) -> None:
     assert timeline.advice(tmp_path)["fuse_pointwise"].saves_ns == pytest.approx(50_000 + 30_000, abs=10)
 
 
-def test_kernels_that_the_device_waits_for_save_nothing(tmp_path: Path) -> None:
+def test_kernels_that_the_device_waits_for_save_their_launches_alone(tmp_path: Path) -> None:
     timeline = Timeline().op(None, (GEMM, 10))
     for _ in range(20):  # each of 2 us, launched 50 us apart
         timeline.launched, timeline.ends = timeline.launched + 50_000, timeline.launched + 60_000
         timeline.op(f"mul({X}, 2)", (MUL, 2)).op(f"rsqrt({X})", (RSQRT, 2))
-    assert "fuse_pointwise" not in timeline.advice(tmp_path)
+    found = timeline.advice(tmp_path)
+    assert next(iter(found)) == "launch_bound" and (found["fuse_pointwise"].alone_ns or 0) < 20 * 2_100
 
 
 def test_what_a_kernel_computes_by_its_name() -> None:

@@ -44,6 +44,8 @@ def test_no_more_is_saved_than_there_is(program: list[tuple[int, int, int]]) -> 
     with tempfile.TemporaryDirectory() as folder:
         overview = timeline.overview(Path(folder))
         found = timeline.advice(Path(folder))
-    saved = {kind: advice.saves_ns for kind, advice in found.items() if advice.saves_ns is not None}
-    assert all(0 < saves <= (found[kind].time_ns or 0) for kind, saves in saved.items())
-    assert sum(saved.values()) <= overview.division.wall_ns
+    saved = [(one.saves_ns, one.alone_ns) for one in found.values() if one.saves_ns is not None and one.alone_ns is not None]
+    assert all(0 <= time <= overview.division.wall_ns for pair in saved for time in pair)
+    assert sum(saves for saves, _ in saved) <= overview.division.wall_ns
+    changes = [one.change for one in found.values() if one.change is not None]
+    assert overview.replay.saves_ns(*changes) == sum(saves for saves, _ in saved)

@@ -231,7 +231,9 @@ def test_a_folder_of_ranks_is_a_job(captures: Path, capsys: pytest.CaptureFixtur
 def test_advice_is_numbered_wrapped_and_counted(tmp_path: Path) -> None:
     of = summary_of(str(two_steps().write(tmp_path / "net.sqlite")))
     place = Place("model.fc", "mm", "M=512", "net.py:3", 2, 40_000)
-    some = [Advice(f"kind_{n}", 1_000 * (9 - n), 5_000, f"evidence {n} " * 12, "line\nto write", (place,)) for n in range(4)]
+    some = [
+        Advice(f"kind_{n}", None, 5_000, f"evidence {n} " * 12, "line\nto write", (place,), 1_000 * (9 - n)) for n in range(4)
+    ]
     text = plain(lines(replace(of, advice=tuple(some)), Units())).splitlines()
     at = next(number for number, line in enumerate(text) if line.startswith("What to do first"))
     assert text[at].endswith("saves at most") and text[at + 1].startswith("1  Kind 0") and text[at + 1].endswith("9.00 us")
@@ -286,7 +288,7 @@ def test_a_job_says_once_why_nothing_is_advised_and_only_then() -> None:
 
     ranks = [("Nothing to advise: busy 90 %", "set-up of 2 s"), ("Nothing to advise: busy 91 %", "set-up of 2 s")]
     assert notes_of_job([], ["ends differ"], ranks) == ("Nothing to advise: busy 90 %", "ends differ", "set-up of 2 s")
-    late = Advice("straggler", 5, 9, "rank 1 is late", "look")
+    late = Advice("straggler", None, 9, "rank 1 is late", "look", (), 5)
     assert notes_of_job([late], ["ends differ"], ranks) == ("ends differ", "set-up of 2 s")
 
 

@@ -1,0 +1,247 @@
+"""The timeline of a window, played again with changes -> by how much it gets shorter.
+
+A small model of streams and host calls. A launch or a waiting call comes as long after the one before it on its thread as
+recorded; where a thread made no call while another made several, as autograd's thread and the main one in turn, after the last
+of the other. A call that waited, or that a full launch queue held up, ends when the activity that it waited for has ended. An
+activity begins when its stream is free, its launch has come (and the shortest latency seen has passed), and that activity of
+another stream has ended after whose end it began although its own stream and launch were ready. Activities without a launch are
+queued work.
+
+All is told in shifts: how much later than recorded something ends, below 0 for earlier. A shift is the largest that what came
+before demands, each less the slack that was recorded between the two; so without a change all shifts are 0. Between two places
+where streams and host meet (a wait, a change of thread, an edge between streams) demands are running sums and maxima.
+What is left is a graph of few nodes, which is walked in order: stretches of a thread (the host's time that is gone up to a call
+is taken from a node's value) and stretches of a stream (likewise the time that is gone up to an activity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.columns.distinct import among
+from pyprof.columns.types import Bools, Ints
+from pyprof.model.records import PHASES
+from pyprof.report.time.change import Change
+from pyprof.report.time.dependencies import NEVER, HostCalls, Waited, Work
+from pyprof.report.time.division import Division
+from pyprof.report.time.waits import Waits
+
+_NO_DEMAND = -(1 << 60)
+_OP = 25  # percentile of the time before a launch: more is the program's between its ops
+_BACK = 8  # calls before a launch that may have filled the gap before it
+_PAUSE_NS = 2_000_000  # between two launches: more is no launching
+
+
+class _Gone(NamedTuple):
+    """Time and waits that changes take away. work_ns: of each activity; removed: activities that are not launched; merged: that
+    run in another's launch; call_ns: of the host's time up to each call's end; wait: calls that no longer wait."""
+
+    work_ns: Ints
+    removed: Bools
+    merged: Bools
+    call_ns: Ints
+    wait: Bools
+
+
+class TimelineReplay:
+    """The window of a division with what its calls and activities waited for. host_end_ns: until when the host belongs to the
+    window, as the end of a step; None: until its last call."""
+
+    def __init__(self, division: Division, waits: Waits | None, host_end_ns: int | None = None) -> None:
+        self._division, self._host_end = division, host_end_ns
+        self._calls = calls = HostCalls(division, waits)
+        self._work = work = Work(division, calls)
+        self._waited = Waited(calls, work)
+        self._at = np.full(len(division.records), -1)  # of each record's activity
+        self._at[work.row] = np.arange(len(work))
+        self._stretch()
+        self._edges()
+
+    # -------------------------------------------------------------------------------------------- nodes and edges
+
+    def _stretch(self) -> None:
+        """Number the stretches: node 0 is the window's begin, then those of threads, then those of streams."""
+        calls, work, waited = self._calls, self._work, self._waited
+        ends = np.zeros(len(calls), np.bool_)  # whether a new stretch begins with the end of a call
+        ends[waited.call] = True
+        begins = calls.first | calls.turn
+        number = np.cumsum(begins.astype(np.int64)) + np.cumsum(np.append(0, ends)[:-1])
+        self._begun, self._ended = number, number + ends  # the node of each call's begin, and of its end
+        threads = int(self._ended[-1]) if len(calls) else 0
+        sources = np.zeros(len(work), np.bool_)
+        sources[waited.work] = True
+        sources[work.after[work.after >= 0]] = True
+        new = work.first | np.append(False, sources)[:-1]
+        self._run = np.cumsum(new) + threads
+        self._last = np.flatnonzero(np.append(new[1:], True)[: len(work)])  # activity of each run
+        self._count = 1 + threads + len(self._last)
+        # Nodes in the order in which calls were made; of one call what begins with it, what it launched, what follows its end.
+        rank, part, begin = (np.zeros(self._count, np.int64) for _ in range(3))
+        rank[0] = -2
+        for nodes, at, of in ((number[begins], calls.rank[begins], 0), (self._ended[ends], calls.rank[ends], 2)):
+            rank[nodes], part[nodes] = at, of
+        rank[threads + 1 :], part[threads + 1 :] = work.rank[self._last], 1
+        begin[threads + 1 :] = work.begin[self._last]
+        order = np.lexsort((begin, part, rank))
+        self._place = np.empty(self._count, np.int64)
+        self._place[order] = np.arange(self._count)
+
+    def _edges(self) -> None:
+        """Which node demands something of which. The order is that of `_weights`."""
+        calls, work, waited = self._calls, self._work, self._waited
+        self._turned = np.flatnonzero(calls.first | calls.turn)
+        self._held, self._short = np.unique(waited.call, return_inverse=True)
+        self._head = np.flatnonzero(work.first)
+        # Demands of launches: the largest for each run and stretch of a thread.
+        with_launch = np.flatnonzero((work.call != NEVER) | work.first)
+        by = np.append(self._begun, 0)[np.maximum(work.call[with_launch], -1)]
+        run = self._run[with_launch]
+        order = np.lexsort((by, run))
+        self._launched = with_launch[order]
+        by, run = by[order], run[order]
+        self._groups = np.flatnonzero(np.append(True, (np.diff(by) != 0) | (np.diff(run) != 0))[: len(by)])
+        self._crossing = np.flatnonzero(work.after >= 0)
+        follows = ~work.first[np.append(0, self._last[:-1] + 1)[: len(self._last)]]  # runs that go on in their stream
+        going_on = self._run[self._last[follows]]
+        pred = calls.pred[self._turned]
+        source = (np.where(pred >= 0, np.append(self._ended, 0)[pred], 0), self._begun[self._held], self._run[waited.work],
+                  going_on - 1, by[self._groups], self._run[work.after[self._crossing]])  # fmt: skip
+        target = (self._begun[self._turned], self._ended[self._held], self._ended[waited.call],
+                  going_on, run[self._groups], self._run[self._crossing])  # fmt: skip
+        sources, targets = np.concatenate(source), np.concatenate(target)
+        self._order = np.argsort(self._place[targets], kind="stable")
+        self._source, self._target = sources[self._order].tolist(), targets[self._order].tolist()
+
+    def _weights(self, gone: _Gone) -> tuple[Ints, Ints, Ints]:
+        """(demand of each edge, host's time gone up to the end of each call, time gone up to the end of each activity)."""
+        calls, work, waited = self._calls, self._work, self._waited
+        hosts = np.cumsum(gone.call_ns)
+        free = np.where(gone.removed | gone.merged, work.pause_ns, work.free_ns)
+        works = np.cumsum(free + gone.work_ns)
+        short = np.zeros(len(self._held), np.int64)
+        np.maximum.at(short, self._short, waited.short_ns)
+        short = np.where(
+            gone.wait[self._held], np.maximum(short, (calls.end - calls.begin)[self._held] - gone.call_ns[self._held]), short
+        )
+        short = np.clip(np.minimum(short, calls.own_ns[self._held] - gone.call_ns[self._held]), 0, None)
+        first, pred = self._turned, calls.pred[self._turned]
+        some = self._launched
+        late = np.append(hosts, 0)[np.maximum(work.call[some], -1)] + work.late_ns[some] + gone.work_ns[some]
+        late = np.where(gone.removed[some], _NO_DEMAND, works[some] - late)
+        cross, after = self._crossing, work.after[self._crossing]
+        edges = (
+            np.where(pred >= 0, -np.append(hosts, 0)[pred], 0) + hosts[first] - gone.call_ns[first],
+            -short,
+            np.where(gone.wait[waited.call], _NO_DEMAND, hosts[waited.call] - works[waited.work] - waited.slack_ns),
+            np.zeros(
+                len(self._order) - len(first) - len(self._held) - len(waited.call) - len(self._groups) - len(cross), np.int64
+            ),
+            np.maximum.reduceat(late, self._groups) if len(self._groups) else late,
+            np.where(gone.removed[cross], _NO_DEMAND, works[cross] - gone.work_ns[cross] - work.after_ns[cross] - works[after]),
+        )
+        return np.concatenate(edges)[self._order], hosts, works
+
+    # -------------------------------------------------------------------------------------------- changes
+
+    def _gone(self, changes: Iterable[Change]) -> _Gone:
+        """All that several changes take away together."""
+        calls, work, at = self._calls, self._work, self._at
+        pauses, work_ns = np.zeros((2, len(work)), np.int64)
+        removed, merged = np.zeros((2, len(work)), np.bool_)
+        # Of a collective two parts may go: waiting for a late rank, and sending.
+        talks = self._division.records["phase"][work.row] == PHASES.index("communication")
+        gone = _Gone(work_ns, removed, merged, np.zeros(len(calls), np.int64), np.zeros(len(calls), np.bool_))
+        for change in changes:
+            inside = at[change.rows] >= 0
+            cut = np.nan_to_num(np.asarray(change.cut_ns, np.float64)[inside]).clip(0, 1 << 62).astype(np.int64)
+            own = np.zeros(len(work), np.int64)
+            np.maximum.at(own, at[change.rows[inside]], cut)
+            work_ns[:] = np.where(talks, work_ns + own, np.maximum(work_ns, own))
+            for mask, rows in ((removed, change.removed), (merged, change.merged)):
+                mask[at[rows][at[rows] >= 0]] = True
+            gone.wait[among(calls.wait, change.waits)] = True
+            after = self._division.gaps.after[change.gaps]
+            ends = np.where(after >= 0, at[after], -1)
+            known, time = ends >= 0, np.asarray(change.gap_ns, np.int64)
+            np.maximum.at(pauses, ends[known], time[known])
+        by_call = work.call >= 0
+        if not self._division.on_gpu:  # without launches: the time before an op itself
+            gone.work_ns[:] += np.minimum(pauses, work.pause_ns)
+        pauses = np.bincount(work.call[by_call], pauses[by_call], len(calls)).astype(np.int64)
+        for _ in range(_BACK):  # what a launch did not take was in the calls before it
+            over = np.maximum(pauses - calls.own_ns, 0)
+            some = np.flatnonzero((over > 0) & (calls.pred >= 0))
+            pauses = np.minimum(pauses, calls.own_ns)
+            np.add.at(pauses, calls.pred[some], over[some])
+        np.maximum(gone.call_ns, pauses, out=gone.call_ns)
+        left = np.bincount(work.call[by_call & ~removed & ~merged], minlength=len(calls)) == 0
+        unlaunched = left & (np.bincount(work.call[by_call], minlength=len(calls)) > 0)
+        np.maximum(gone.call_ns, np.where(unlaunched, self._op_ns, 0), out=gone.call_ns)
+        np.minimum(gone.call_ns, calls.own_ns, out=gone.call_ns)
+        gone.work_ns[gone.removed] = work.own_ns[gone.removed]
+        np.minimum(gone.work_ns, work.own_ns, out=gone.work_ns) if self._division.on_gpu else None
+        return gone
+
+    @property
+    def _op_ns(self) -> Ints:
+        """The host's time for the op that makes each call: the call itself, and what an op takes before it."""
+        calls = self._calls
+        took = calls.end - calls.begin
+        before = np.maximum(calls.own_ns - took, 0)
+        usual = int(np.percentile(before, _OP)) if len(before) else 0
+        result: Ints = np.where(calls.wait < 0, took, 0) + np.minimum(before, usual)
+        return result
+
+    # -------------------------------------------------------------------------------------------- answers
+
+    def saves_ns(self, *changes: Change) -> int:
+        """By how much these changes together shorten the window, mean over its devices."""
+        return self._loses(self._gone(changes))
+
+    def _loses(self, gone: _Gone) -> int:
+        division, calls, work = self._division, self._calls, self._work
+        if not len(work):
+            return 0
+        weights, hosts, works = self._weights(gone)
+        values = [_NO_DEMAND] * self._count
+        values[0] = 0
+        for target, source, weight in zip(self._target, self._source, weights.tolist(), strict=True):
+            demand = values[source] + weight
+            if demand > values[target]:
+                values[target] = demand
+        value = np.array(values, np.int64)
+        ends = np.flatnonzero(np.append(work.first[1:], True))
+        finish, was = np.full(division.count, division.begin_ns), np.full(division.count, division.begin_ns)
+        np.maximum.at(was, work.place[ends], work.reach[ends])
+        np.maximum.at(finish, work.place[ends], work.reach[ends] + value[self._run[ends]] - works[ends])
+        last = np.flatnonzero(np.append(calls.first[1:], True)[: len(calls)])
+        shift, end = value[self._ended[last]] - hosts[last], np.minimum(calls.end[last], division.end_ns)
+        for place, pid in enumerate(division.pids.tolist()):
+            mine = np.flatnonzero(calls.pid[last] == pid)
+            if len(mine):
+                until = end[mine].copy()
+                if self._host_end is not None:
+                    until[np.argmax(until)] = max(int(until.max()), min(self._host_end, division.end_ns))
+                was[place] = max(was[place], int(until.max()))
+                finish[place] = max(finish[place], int((until + shift[mine]).max()))
+        return min(int((was - finish).clip(0).sum()) // division.count, division.wall_ns)
+
+    def what_if(self) -> dict[str, int]:
+        """Time that the window would lose if all of one thing were free."""
+        division, calls, work = self._division, self._calls, self._work
+        talks = work.row[division.records["phase"][work.row] == PHASES.index("communication")]
+        durations = division.records["dur_ns"]
+        waits = calls.wait[calls.wait >= 0]
+        free = self._gone(())
+        free.call_ns[:] = np.where(
+            calls.own_ns - (calls.end - calls.begin) > _PAUSE_NS, 0, np.where(calls.wait >= 0, 0, calls.own_ns)
+        )
+        return {
+            "every launch free": self._loses(free),
+            "no waits": self.saves_ns(Change(waits=waits)),
+            "communication hidden": self.saves_ns(Change(rows=talks, cut_ns=durations[talks])),
+            "device infinitely fast": self.saves_ns(Change(rows=work.row, cut_ns=durations[work.row])),
+        }

@@ -1,0 +1,141 @@
+"""The replay of a timeline against a simulator of host, queues, streams and events, and against what is known of given captures."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from pyprof.report.time.change import Change
+from pyprof.report.time.overview import Overview
+from tests.timeline import overview_of
+from tests.tiny import Nsys
+
+LATENCY, CALL, QUEUE = 4_000, 3_000, 1_024  # ns of a launch to its begin, of a call; launches that a stream's queue holds
+
+
+class Do(NamedTuple):
+    """An instruction of the host after so much time of its own: launch a kernel, wait for a stream or the device, or let the
+    next kernel of a stream wait for all that another has been given."""
+
+    what: str
+    host_ns: int
+    stream: int = 0
+    name: str = ""
+    ns: int = 0
+    other: int = 0
+
+
+class Machine:
+    """Runs a program call by call; what it did is written as a capture."""
+
+    def __init__(self, program: list[Do]) -> None:
+        self.nsys, self.now, self.first, self.last = Nsys(), 0, -1, 0
+        self.running: dict[int, list[int]] = {}  # ends of what each stream has not finished
+        self.free: dict[int, int] = {}  # when all that a stream was given has run
+        self.after: dict[int, int] = {}  # what the next kernel of a stream waits for
+        for at, one in enumerate(program):
+            self.now += one.host_ns
+            getattr(self, one.what)(at, one)
+
+    def launch(self, at: int, one: Do) -> None:
+        queue, called = self.running.setdefault(one.stream, []), self.now
+        while queue and queue[0] <= self.now:
+            heapq.heappop(queue)
+        if len(queue) >= QUEUE:
+            self.now = heapq.heappop(queue)
+        begin = max(self.now + LATENCY, self.free.get(one.stream, 0), self.after.pop(one.stream, 0))
+        end = self.free[one.stream] = begin + one.ns
+        heapq.heappush(queue, end)
+        self.now += CALL
+        self.nsys.kernel(one.name, called, begin, end, stream=7 + one.stream)
+        calls = self.nsys.rows["CUPTI_ACTIVITY_KIND_RUNTIME"]
+        calls[-1] = (called, self.now, *calls[-1][2:])
+        self.first, self.last = begin if self.first < 0 else self.first, max(self.last, end)
+
+    def wait(self, at: int, one: Do) -> None:
+        ends = self.free.values() if one.stream < 0 else [self.free.get(one.stream, 0)]
+        called, self.now = self.now, max(self.now + CALL, *ends, 0)
+        name = "cudaDeviceSynchronize_v3020" if one.stream < 0 else "cudaStreamSynchronize_v3020"
+        self.nsys.api(called, 1_000_000 + at, name=name, took=self.now - called)
+
+    def event(self, at: int, one: Do) -> None:
+        self.after[one.stream] = max(self.after.get(one.stream, 0), self.free.get(one.other, 0))
+
+
+def any_program(chosen: random.Random) -> list[Do]:
+    """Phases with a pace of their own, on up to three streams that now and then wait for each other, with waits of the host."""
+    program, streams = [Do("launch", 10_000, 0, "a", 20_000)], chosen.randint(1, 3)
+    for _ in range(chosen.randint(3, 8)):
+        host, kernel = chosen.choice([5_000, 12_000, 30_000]), chosen.choice([3_000, 15_000, 40_000])
+        for _ in range(chosen.choice([30, 100, 300, 1_500])):
+            stream = chosen.choice([0, 0, 0, chosen.randrange(streams)])
+            if streams > 1 and chosen.random() < 0.05:
+                program.append(Do("event", 0, stream, other=(stream + 1) % streams))
+            ns = int(kernel * chosen.uniform(0.5, 1.5))
+            program.append(Do("launch", int(host * chosen.uniform(0.9, 1.1)), stream, chosen.choice("abc"), ns))
+            if chosen.random() < 0.01:
+                program.append(Do("wait", 2_000, chosen.choice([-1, stream])))
+        program.append(Do("wait", 2_000, -1))
+        program.append(Do("launch", chosen.choice([10_000, 3_000_000]), 0, "a", kernel))
+    return program
+
+
+def changed(program: list[Do], how: str) -> list[Do]:
+    """The program with kernels b four times as fast, without them, or without waits of the host."""
+    if how == "faster":
+        return [one._replace(ns=one.ns // 4) if one.name == "b" else one for one in program]
+    if how == "removed":
+        op, left, result = int(np.percentile([one.host_ns for one in program if one.what != "event"], 25)), 0, list[Do]()
+        for one in program:  # of the host's time before a kernel no more is its op's than a quarter of all kernels have
+            if one.name == "b":
+                left += max(one.host_ns - op, 0)
+            else:
+                result.append(one._replace(host_ns=one.host_ns + left))
+                left = 0
+        return result
+    return [one for one in program if one.what != "wait"]
+
+
+def change_of(overview: Overview, how: str) -> Change:
+    name = overview.frame.of_name(str)
+    rows = np.flatnonzero(np.array([text == "b" for text in name.pool] + [False])[name.codes])
+    if how == "faster":
+        cut = overview.records["dur_ns"][rows]
+        return Change(rows=rows, cut_ns=cut - cut // 4)
+    assert overview.waits is not None
+    return Change(removed=rows) if how == "removed" else Change(waits=np.arange(len(overview.waits)))
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_replay_foresees_what_the_machine_does(tmp_path: Path, seed: int) -> None:
+    chosen = random.Random(seed)
+    program, how = any_program(chosen), ("faster", "removed", "waits")[seed % 3]
+    one, other = Machine(program), Machine(changed(program, how))
+    wall = one.last - one.first
+    overview = overview_of(one.nsys, tmp_path)
+    assert overview.division.wall_ns == wall and overview.replay.saves_ns() == 0
+    saves = overview.replay.saves_ns(change_of(overview, how))
+    assert saves == pytest.approx(wall - (other.last - other.first), abs=0.01 * wall)
+
+
+GIVEN = {  # ms that a device without any work, and hidden communication, save: least and most
+    "kineto/h100_vit.json.gz": ((0, 0.005), (0, 0)),
+    "kineto/v100_resnet50_2021.json.gz": ((16, 17), (0, 0)),
+    "more/v100dgxs_resnet50_workers4_2021.json.gz": ((0, 8.46), (0, 0)),
+    "more/rtx2080ti_linear_39steps.json.gz": ((0, 9.8), (0, 0)),
+    "kineto/a100_train_stacks.json.gz": ((45, 60), (33, 38)),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_no_more_than_the_host_waits_for_a_device(captures: Path, name: str) -> None:
+    overview = overview_of(captures / name)
+    saved = overview.replay.what_if()
+    for what, (least, most) in zip(("device infinitely fast", "communication hidden"), GIVEN[name], strict=True):
+        assert least <= saved[what] / 1e6 <= most, what
+    assert max(saved.values()) <= overview.division.wall_ns and overview.replay.saves_ns() == 0
