@@ -146,7 +146,7 @@ PUBLIC = {
     "profile": "steps, *, shapes",
     "schedule": "*, wait, warmup, active, repeat, skip",
     "shutdown": "",
-    "step": "number",
+    "step": "number, *, tokens",
     "summary": "file, gpu",
     "table": "file, columns, kinds",
     "timeit": "fn, *args, seconds, warmup, calls, flush, device, launches",

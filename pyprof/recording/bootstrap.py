@@ -225,8 +225,8 @@ class ProcessRecording:
 
         from pyprof.recording.limits import Bounds, Growth
 
-        # Counters change how a program runs, so nothing is chosen by its time.
-        automatic = self._steps is None and not self._config["metrics"]
+        # Counters change how a program runs, so nothing is chosen by its time; of memory all that came before matters.
+        automatic = self._steps is None and not self._config["metrics"] and not self._config["memory"]
         begins, stop, end, recording, state = self._automatic() if automatic else self._chosen(self._steps or ())
         growth = Growth(Bounds(*self._config["bounds"]), recording, self._safe(stop), self._longer, self._config["stacks"])
 

@@ -152,6 +152,7 @@ class Capture:
         self.begins_in_step = True  # else what runs before the first `step()` is marked as none: it may be a whole program
         self.exclusive = Exclusive(self.give_way)
         self._memory = bool(counters.get("memory"))
+        self._model: list[list[object]] = []  # tensors of the model after the first step: at the end it may be gone
         self.exclusive.all_threads = not self._memory  # of all threads torch records no allocations
         self._options: dict[str, object] = {}  # of torch's experimental configuration
 
@@ -180,10 +181,10 @@ class Capture:
         self.profiler.step_num, self.profiler.record_steps = self.steps, self.begins_in_step
         if self.recording():
             _finish_earlier_work()
-        if self._stacks:
-            frames.begin()
             if self._memory:
                 memory.record_history()
+        if self._stacks:
+            frames.begin()
         with _quiet(), self.exclusive.ours():
             self.profiler.__enter__()
         self.exclusive.watch()
@@ -221,16 +222,18 @@ class Capture:
         """End a step: advance the schedule; write the trace when a cycle is complete."""
         self.steps += 1
         if self.profiler is not None:
+            if self._memory and not self._model:
+                self._model = [one for one in memory.model_tensors() if one[0] != "gradients"]
             if self.schedule is not None and self.schedule.action(self.steps - 1) in ("NONE", "RECORD_AND_SAVE"):  # begins anew
                 self.exclusive.all_threads = next_kind() is not False and not self._memory
                 self.profiler.experimental_config = _configuration(self.exclusive.all_threads, self._options)
             self.profiler.record_steps = True
             if self.recording() and not (self.schedule and self.schedule.action(self.steps - 1) == "RECORD"):
                 _finish_earlier_work()
-            if self._stacks:
-                frames.begin()
                 if self._memory:
                     memory.record_history()
+            if self._stacks:
+                frames.begin()
             with _quiet(), self.exclusive.ours():
                 self.profiler.step()
 
@@ -272,7 +275,7 @@ class Capture:
                 names = names_of_modules(profiler) if self._stacks else {}
             add_names(plain, names)
             if self._memory:
-                add_names(plain, memory.model_tensors(), memory.KEY)
+                add_names(plain, memory.model_tensors() or self._model, memory.KEY)
                 memory.dump_history(path)
             if part != plain:
                 with plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as stream:

@@ -65,7 +65,7 @@ def test_the_demo_records_training_and_ends_with_the_path_of_its_page(
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("loss ") and "What to do first" in done.stderr
     assert f"The page:         {folder}/demo.html" in done.stderr and len(done.stderr.splitlines()) < 60
-    assert {path.name for path in folder.iterdir()} == {"demo.dict", "demo.json.gz", "demo.html"}
+    assert {path.name for path in folder.iterdir()} == {"demo.dict", "demo.json.gz", "demo.steps.jsonl", "demo.html"}
     capture = folder / "demo.json.gz"
     assert json.loads(printed(capsys, "summary", capture, "--format", "json"))["steps"]["count"] == 2
     linear = rows(capsys, "prof", capture, "--where", "op=linear", "--group-by", "dir,layer")

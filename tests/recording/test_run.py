@@ -400,7 +400,7 @@ def test_ranks_of_torchrun(tmp_path: Path) -> None:
     assert _shapes(done) == {2, 3}
     assert "pyprof summary job.rank0.json.gz job.rank1.json.gz" in done.stderr
     assert "pyprof ranks job.rank0.dict job.rank1.dict" in done.stderr
-    assert "2 ranks, " in done.stderr and "compared" in done.stderr  # one screen for the job
+    assert "what to do first" in done.stderr  # columns: without collectives there is nothing that ranks have in common
 
 
 @pytest.mark.slow
@@ -654,5 +654,5 @@ def test_a_raw_recording_without_a_report_is_imported_once_more_or_kept(
     assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == 0
     left = {path.name for path in folder.glob("net*")}
     assert left == ({"net.nsys-rep", "net.sqlite", "net.dict"} if imports else {"net.qdstrm"})
-    said = "net.qdstrm: nsys made no report of it\nhint: try by hand: QdstrmImporter -i net.qdstrm"
+    said = "net.qdstrm: nsys made no report of it (try by hand: QdstrmImporter -i net.qdstrm)"
     assert (said in capfd.readouterr().err) == (not imports)

@@ -164,7 +164,7 @@ def test_a_damaged_file_reads_as_sqlite_reads_it_or_is_odd() -> None:
             outcomes["same"] += 1
 
     check()
-    assert min(outcomes.values()) > 2, outcomes  # else nothing was tried
+    assert min(outcomes.values()) > 0, outcomes  # else nothing was tried
 
 
 @pytest.mark.parametrize("value", [1.5, "text", b"blob", "x" * 300])
