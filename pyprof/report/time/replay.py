@@ -37,13 +37,15 @@ _PAUSE_NS = 2_000_000  # between two launches: more is no launching
 
 class _Gone(NamedTuple):
     """Time and waits that changes take away. work_ns: of each activity; removed: activities that are not launched; merged: that
-    run in another's launch; call_ns: of the host's time up to each call's end; wait: calls that no longer wait."""
+    run in another's launch; call_ns: of the host's time up to each call's end; wait: calls that no longer wait; rest_ns: of the
+    host's time after the last activity of each device."""
 
     work_ns: Ints
     removed: Bools
     merged: Bools
     call_ns: Ints
     wait: Bools
+    rest_ns: Ints
 
 
 class TimelineReplay:
@@ -153,7 +155,8 @@ class TimelineReplay:
         removed, merged = np.zeros((2, len(work)), np.bool_)
         # Of a collective two parts may go: waiting for a late rank, and sending.
         talks = self._division.records["phase"][work.row] == PHASES.index("communication")
-        gone = _Gone(work_ns, removed, merged, np.zeros(len(calls), np.int64), np.zeros(len(calls), np.bool_))
+        call_ns, rest_ns = np.zeros(len(calls), np.int64), np.zeros(self._division.count, np.int64)
+        gone = _Gone(work_ns, removed, merged, call_ns, np.zeros(len(calls), np.bool_), rest_ns)
         for change in changes:
             inside = at[change.rows] >= 0
             cut = np.nan_to_num(np.asarray(change.cut_ns, np.float64)[inside]).clip(0, 1 << 62).astype(np.int64)
@@ -167,6 +170,8 @@ class TimelineReplay:
             ends = np.where(after >= 0, at[after], -1)
             known, time = ends >= 0, np.asarray(change.gap_ns, np.int64)
             np.maximum.at(pauses, ends[known], time[known])
+            last = self._division.gaps.end_ns[change.gaps] == self._division.end_ns
+            np.maximum.at(rest_ns, self._division.gaps.device[change.gaps[last]], time[last])
         by_call = work.call >= 0
         if not self._division.on_gpu:  # without launches: the time before an op itself
             gone.work_ns[:] += np.minimum(pauses, work.pause_ns)
@@ -222,10 +227,12 @@ class TimelineReplay:
         for place, pid in enumerate(division.pids.tolist()):
             mine = np.flatnonzero(calls.pid[last] == pid)
             if len(mine):
-                until = end[mine].copy()
+                until, rest = end[mine].copy(), 0
                 if self._host_end is not None:
-                    until[np.argmax(until)] = max(int(until.max()), min(self._host_end, division.end_ns))
+                    rest = max(min(self._host_end, division.end_ns) - int(until.max()), 0)
+                    until[np.argmax(until)] += rest
                 was[place] = max(was[place], int(until.max()))
+                until[np.argmax(until)] -= min(rest, int(gone.rest_ns[place]))
                 finish[place] = max(finish[place], int((until + shift[mine]).max()))
         return min(int((was - finish).clip(0).sum()) // division.count, division.wall_ns)
 
