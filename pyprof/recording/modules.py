@@ -23,8 +23,8 @@ _MAX_NAMES = 16  # of one module; bounds the work where modules hold each other 
 Names = dict[str, list[tuple[int, str]]]
 
 
-def names_of_modules(profiler: torch.profiler.profile) -> Names:
-    """Names of the modules called while recording that are still alive; none without Python frames."""
+def names_of_modules(profiler: torch.profiler.profile, earlier: AliveModules | None = None) -> Names:
+    """Names of the modules called while recording that are alive, or were as it began; none without Python frames."""
     import torch
 
     address: dict[str, set[tuple[int, str]]] = {}
@@ -37,15 +37,17 @@ def names_of_modules(profiler: torch.profiler.profile) -> Names:
         waiting += event.children
     if not address:
         return {}
-    alive = _Alive()
-    return {
-        name: names
-        for name, found in address.items()
-        if (names := [pair for one, cls in sorted(found) if alive.cls.get(one) == cls for pair in alive.names(one)])
-    }
+    alive = AliveModules()
+    result: Names = {}
+    for name, found in address.items():
+        for known in (alive, earlier):
+            if known is not None and name not in result:
+                names = [pair for one, cls in sorted(found) if known.cls.get(one) == cls for pair in known.names(one)]
+                result |= {name: names} if names else {}
+    return result
 
 
-class _Alive:
+class AliveModules:
     """All modules that exist now, by their id. cls: the name of the class of each."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from pyprof.messages import tell, visible
 from pyprof.recording import frames, memory
 from pyprof.recording.exclusive import Exclusive, next_kind
 from pyprof.recording.metrics import measuring
-from pyprof.recording.modules import Names, add_names, names_of_modules
+from pyprof.recording.modules import AliveModules, Names, add_names, names_of_modules
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import environment_with_pyprof, job_rank
 
@@ -152,6 +152,7 @@ class Capture:
         self.begins_in_step = True  # else what runs before the first `step()` is marked as none: it may be a whole program
         self.exclusive = Exclusive(self.give_way)
         self._memory = bool(counters.get("memory"))
+        self._alive: AliveModules | None = None  # as the recording began: at the end of a program they may be gone
         self._model: list[list[object]] = []  # tensors of the model after the first step: at the end it may be gone
         self.exclusive.all_threads = not self._memory  # of all threads torch records no allocations
         self._options: dict[str, object] = {}  # of torch's experimental configuration
@@ -180,15 +181,20 @@ class Capture:
         )
         self.profiler.step_num, self.profiler.record_steps = self.steps, self.begins_in_step
         if self.recording():
-            _finish_earlier_work()
-            if self._memory:
-                memory.record_history()
+            self._begins_recording()
         if self._stacks:
             frames.begin()
         with quiet(), self.exclusive.ours():
             self.profiler.__enter__()
         self.exclusive.watch()
         return self
+
+    def _begins_recording(self) -> None:
+        _finish_earlier_work()
+        if self._memory:
+            memory.record_history()
+        if self._stacks and self.steps:
+            self._alive = AliveModules()
 
     def give_way(self) -> None:
         """End before another recording begins; what was recorded until now is kept."""
@@ -229,9 +235,7 @@ class Capture:
                 self.profiler.experimental_config = _configuration(self.exclusive.all_threads, self._options)
             self.profiler.record_steps = True
             if self.recording() and not (self.schedule and self.schedule.action(self.steps - 1) == "RECORD"):
-                _finish_earlier_work()
-                if self._memory:
-                    memory.record_history()
+                self._begins_recording()
             if self._stacks:
                 frames.begin()
             with quiet(), self.exclusive.ours():
@@ -272,7 +276,7 @@ class Capture:
                 raise OSError(f"torch.profiler could not write to {plain.parent}; is the disk full?")
             names: Names = {}
             with suppress(Exception):  # torch may take its event tree away: then the trace has the names of classes
-                names = names_of_modules(profiler) if self._stacks else {}
+                names = names_of_modules(profiler, self._alive) if self._stacks else {}
             add_names(plain, names)
             if self._memory:
                 add_names(plain, memory.model_tensors() or self._model, memory.KEY)
