@@ -185,7 +185,7 @@ class Capture:
                 memory.record_history()
         if self._stacks:
             frames.begin()
-        with _quiet(), self.exclusive.ours():
+        with quiet(), self.exclusive.ours():
             self.profiler.__enter__()
         self.exclusive.watch()
         return self
@@ -215,7 +215,7 @@ class Capture:
         profiler, self.profiler = self.profiler, None
         if profiler is not None:
             frames.end()
-            with _quiet(), self.exclusive.ours():
+            with quiet(), self.exclusive.ours():
                 profiler.__exit__(*error)
 
     def step(self) -> None:
@@ -234,7 +234,7 @@ class Capture:
                     memory.record_history()
             if self._stacks:
                 frames.begin()
-            with _quiet(), self.exclusive.ours():
+            with quiet(), self.exclusive.ours():
                 self.profiler.step()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -326,7 +326,7 @@ def _warn(text: str) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """torch warns once that events of earlier cycles are dropped from memory; they are in their files by then. Where warnings
     are errors, that one would end the profiler half-way. Kineto reads how much it prints when it records for the first time."""
     level = "KINETO_LOG_LEVEL"

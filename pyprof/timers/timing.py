@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from pyprof.errors import ToolError, UsageError, unusable
+from pyprof.recording.torchprof import quiet
 
 if TYPE_CHECKING:
     import torch
@@ -251,11 +251,10 @@ def _record(torch: ModuleType, gpu: bool, fn: Callable[..., object], args: Seque
     if torch.autograd._profiler_enabled():
         return None
     activity, on_gpu = torch.profiler.ProfilerActivity, torch.autograd.DeviceType.CUDA
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # of one cycle there are no others
-        with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if gpu else [activity.CPU]) as profiler:
-            fn(*args)
-            if gpu:
-                torch.cuda.synchronize()
+    activities = [activity.CPU, activity.CUDA] if gpu else [activity.CPU]
+    with quiet(), torch.profiler.profile(activities=activities) as profiler:
+        fn(*args)
+        if gpu:
+            torch.cuda.synchronize()
     events: Iterable[FunctionEvent] = profiler.events()
     return dict(Counter(e.name for e in events if (e.device_type == on_gpu if gpu else e.cpu_parent is None)))

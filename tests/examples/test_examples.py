@@ -48,9 +48,8 @@ def test_each_says_how_it_is_run_and_what_to_look_for(name: str) -> None:
     assert f"{name:12} {text.splitlines()[0]}" in list_text()
 
 
-def test_the_demo_records_training_and_ends_with_the_path_of_its_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.slow
+def test_the_demo_tells_its_story_in_four_screens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an environment that stands in for the one that it would make."""
     put(tmp_path / "venv/bin", "python", f'#!/usr/bin/env bash\nexec {sys.executable} "$@"\n')
     put(tmp_path / "venv/bin", "pyprof", f'#!/usr/bin/env bash\nexec {sys.executable} -m pyprof "$@"\n')
@@ -63,18 +62,25 @@ def test_the_demo_records_training_and_ends_with_the_path_of_its_page(
         put(folder, f"demo.{ending}", "of the last demo")
     done = run("demo", folder, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("loss ") and "What to do first" in done.stderr
-    assert f"The page:         {folder}/demo.html" in done.stderr and len(done.stderr.splitlines()) < 60
-    assert {path.name for path in folder.iterdir()} == {"demo.dict", "demo.json.gz", "demo.steps.jsonl", "demo.html"}
-    capture = folder / "demo.json.gz"
-    assert json.loads(printed(capsys, "summary", capture, "--format", "json"))["steps"]["count"] == 2
+    for said in ("Fused optimizer", "Fused attention", "Data loading"):
+        assert said in done.stderr
+    assert "fused=True" in done.stdout and "comparable: " in done.stdout and "removed: aten::masked_fill_" in done.stdout
+    assert f"The page:         {folder}/demo.html" in done.stderr and "USDT" not in done.stderr
+    made = {f"{name}.{ending}" for name in ("demo", "mended") for ending in ("dict", "json.gz", "steps.jsonl")}
+    assert {path.name for path in folder.iterdir()} == {*made, "demo.html", "mended.txt"}
+
+
+def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(tmp_path, "-m", "pyprof", "run", "--tool", "torch", "-m", "pyprof.examples.training").startswith("loss ")
+    capture = tmp_path / "training.json.gz"
+    steps = json.loads(printed(capsys, "summary", capture, "--format", "json"))["steps"]["count"]
     linear = rows(capsys, "prof", capture, "--where", "op=linear", "--group-by", "dir,layer")
     flops = {(row["Direction"], row["Layer"]): int(row["FLOPs"]) for row in linear}
-    # 8 pictures of 16 tokens; two steps; what the bias's gradient sums up is an op of its own.
-    assert flops["fprop", "block.qkv"] == 2 * 2 * 8 * 16 * 64 * 192
+    # 8 pictures of 16 tokens; what the bias's gradient sums up is an op of its own.
+    assert steps == 3 and flops["fprop", "block.qkv"] == steps * 2 * 8 * 16 * 64 * 192
     assert flops["bprop", "block.qkv"] == 2 * flops["fprop", "block.qkv"]
     convolutions = rows(capsys, "prof", capture, "--where", "op=conv2d,dir=fprop", "--group-by", "layer")
-    assert {row["Layer"]: int(row["FLOPs"]) // 2 for row in convolutions} == {
+    assert {row["Layer"]: int(row["FLOPs"]) // steps for row in convolutions} == {
         "stem.0": 2 * 8 * 16 * 32 * 32 * 27, "stem.4": 2 * 8 * 64 * 4 * 4 * 256,
     }  # fmt: skip
 
