@@ -22,7 +22,7 @@ VOCABULARY, TOKENS, WIDTH, HEADS, BATCH = 1024, 256, 128, 8, 4
 FLAWS = ("attention", "loader", "optimizer", "precision", "item")
 
 
-class Texts(Dataset[torch.Tensor]):
+class Corpus(Dataset[torch.Tensor]):
     """Random texts, each cut into tokens in Python when it is asked for."""
 
     def __init__(self, number: int) -> None:
@@ -63,7 +63,7 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
-class Model(nn.Module):
+class TextModel(nn.Module):
     """Tokens -> scores of the next one."""
 
     def __init__(self, fused: bool) -> None:
@@ -92,8 +92,8 @@ def main() -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = False
-    loader = DataLoader(Texts(options.steps * BATCH), BATCH, num_workers=2 if "loader" in fixed else 0)
-    net = Model("attention" in fixed).to(device)
+    loader = DataLoader(Corpus(options.steps * BATCH), BATCH, num_workers=2 if "loader" in fixed else 0)
+    net = TextModel("attention" in fixed).to(device)
     optimizer = torch.optim.AdamW(net.parameters(), 1e-3, foreach=False, fused="optimizer" in fixed)
     loss, losses = torch.zeros(()), []
     for batch in loader:

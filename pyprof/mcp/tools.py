@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROWS, MOST_ROWS = 20, 1_000
 CHARACTERS, LEAST_CHARACTERS, MOST_CHARACTERS = 16_000, 2_000, 200_000
 GROUPS = ("op", "shape", "layer", "kernel", "family", "phase", "src")
-GAP_TABLES = ("streams", "steps", "ops", "gaps", "latency", "queue", "overlap")
+GAP_TABLES = ("streams", "steps", "ops", "gaps", "latency", "queue", "overlap", "what-if", "host")
 _KEPT = 2  # captures in memory
 _CODES = (
     (NotACapture, "not_a_capture"), (EmptyCapture, "empty_capture"), (InputError, "unreadable"), (ToolError, "missing_tool"),

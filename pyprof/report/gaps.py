@@ -370,10 +370,7 @@ def what_if(report: Report) -> Table:
         (Header("if", "If", "what is free"), Texts(np.arange(len(saved), dtype=np.int32), [*saved])),
         (ns_of("saves", "by which the window gets shorter, by a replay of it (pyprof help advice)"), Integers.known(saves)),
         (Header("share", "Share(%)", "of the window", "%", share=True), _share(saves, wall)),
-        (
-            ns_of("step", "saves, a step"),
-            Integers.known(saves // steps) if steps else Integers.from_zero(np.full(len(saves), -1)),
-        ),
+        (ns_of("step", "saves, a step"), Integers.from_zero(saves // steps if steps else np.full(len(saves), -1))),
     ]
     return joined("what-if", cells)
 
