@@ -20,6 +20,7 @@ from pyprof.model.ledger import MARKERS, SCHEMA
 _LATE = 16  # steps after which a time on the device that is still unknown is given up
 _READING_NS = 6_000  # that reading memory statistics may take a step, on average
 _EVENTS_NS = 8_000  # that events may take a step, on average
+_MOST_WITHOUT = 4  # of so many steps in a row one has events, however long they take
 _OWN_NS = 100_000  # of our own work between two steps, above which the next one has a first event of its own
 _OURS = MARKERS[:2]  # counted by the ledger itself
 
@@ -180,7 +181,8 @@ class _Device:
         self._every = self._reads = 1
         self._peak = 0
         self._steps = 1
-        self._marking_ns = 0  # what the events of the last step took that has some
+        self._marking_ns = 0  # what the events of the step take that has some
+        self._usual_ns = 0.0  # what they took at least of late: the first ones take much longer
 
     @staticmethod
     def found() -> _Device | None:
@@ -194,7 +196,8 @@ class _Device:
         self._steps -= 1
         if self._steps:
             return False
-        self._steps = max(1, -(-self._marking_ns // _EVENTS_NS))
+        self._usual_ns = min(self._marking_ns, 1.2 * self._usual_ns or self._marking_ns)
+        self._steps = min(max(1, round(self._usual_ns / _EVENTS_NS)), _MOST_WITHOUT)
         self._marking_ns = 0
         return True
 
