@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from pyprof.loading.load import load_capture
 from pyprof.model.records import Records
 
 
-@cache
+@lru_cache(maxsize=2)
 def records_of(path: Path) -> Records:
     return load_capture(path)
 
 
-@cache
+@lru_cache(maxsize=2)
 def trace_of(path: Path) -> dict[str, Any]:
     """A torch.profiler trace as the json module reads it."""
     found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()), strict=False)

@@ -68,7 +68,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(script: Path | str, *words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [str(SCRIPTS / script), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd, stdin=subprocess.DEVNULL)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=cwd, stdin=subprocess.DEVNULL)
 
 
 def log(tmp_path: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     own: OpCall | None
 
 
-@cache
+@lru_cache(maxsize=2)
 def rows_of(path: Path) -> dict[int, Row]:
     """Correlation id -> kernel, for kernels with a launch."""
     records = records_of(path)

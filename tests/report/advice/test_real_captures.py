@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -131,7 +131,7 @@ class Found(NamedTuple):
     wall_ns: int
 
 
-@cache
+@lru_cache(maxsize=2)
 def found_in(path: Path) -> Found:
     overview = overview_of(path)
     gaps = overview.division.gaps
