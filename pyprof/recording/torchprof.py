@@ -193,8 +193,10 @@ class Capture:
         _finish_earlier_work()
         if self._memory:
             memory.record_history()
-        if self._stacks and self.steps:
+        if self._stacks and self.steps and self._alive is None:
+            since = frames.hold_off()
             self._alive = AliveModules()
+            frames.go_on(since)
 
     def give_way(self) -> None:
         """End before another recording begins; what was recorded until now is kept."""
