@@ -18,9 +18,9 @@ from typing import Any
 from pyprof.model.ledger import MARKERS, SCHEMA
 
 _LATE = 16  # steps after which a time on the device that is still unknown is given up
-_READING_NS = 6_000  # that reading memory statistics may take a step, on average
-_EVENTS_NS = 8_000  # that events may take a step, on average
-_MOST_WITHOUT = 4  # of so many steps in a row one has events, however long they take
+_READING_NS = 3_000  # that reading memory statistics may take a step, on average
+_EVENTS_NS = 4_000  # that events may take a step, on average
+_MOST_WITHOUT = 8  # of so many steps in a row one has events, however long they take
 _OWN_NS = 100_000  # of our own work between two steps, above which the next one has a first event of its own
 _OURS = MARKERS[:2]  # counted by the ledger itself
 
