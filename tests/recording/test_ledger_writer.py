@@ -180,6 +180,7 @@ def test_nothing_is_asked_of_cuda_while_a_stream_is_captured(path: Path, monkeyp
     device = recording._Device(cuda)
     monkeypatch.setattr(recording._Device, "found", staticmethod(lambda: device))
     monkeypatch.setattr(recording, "_READING_NS", 10**12)
+    monkeypatch.setattr(recording, "_EVENTS_NS", 10**12)
     writer = _writer(path)
     for number in range(6):
         cuda.capturing = number in (2, 3)
