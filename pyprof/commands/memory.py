@@ -21,15 +21,13 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO
+from collections.abc import Sequence
 
 from pyprof.report.memory.make import memory_of
 from pyprof.report.memory.report import SCHEMA, MemoryReport
 from pyprof.report.memory.tables import TABLES
 from pyprof.report.summary.styled import plain
+from pyprof.tables.files import text_output
 from pyprof.tables.output import choice, write
 from pyprof.tables.screen import add_tables, require_table, selected
 
@@ -55,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     if options.table is not None:
         write(selected(TABLES[options.table](found), options), options)
     elif options.format == "json" or (options.format is None and output.endswith(".json")):
-        with _stream(options) as stream:
+        with text_output(options.output, options.file) as stream:
             print(document(found), file=stream)
     elif options.format or output:
         write([make(found).take(slice(options.top)) for make in TABLES.values()], options)
@@ -71,18 +69,6 @@ def document(found: Sequence[MemoryReport]) -> str:
         return found[0].json()
     files = [one.to_dict() for one in found]
     return json.dumps({"schema": SCHEMA, "files": files}, ensure_ascii=False, indent=1, allow_nan=False)
-
-
-@contextmanager
-def _stream(options: argparse.Namespace) -> Iterator[IO[str]]:
-    """Standard output, or the file of -o."""
-    if options.output is None:
-        yield sys.stdout
-        return
-    from pyprof.tables.files import whole_text_file
-
-    with whole_text_file(Path(options.output), map(Path, options.file)) as stream:
-        yield stream
 
 
 def _show(report: MemoryReport, width: int | None, *, blank: bool) -> None:

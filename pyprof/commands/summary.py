@@ -11,9 +11,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
 from pyprof.errors import InputError
@@ -23,6 +21,7 @@ from pyprof.report.summary.model import SCHEMA
 from pyprof.report.summary.screen import Summary, lines
 from pyprof.report.summary.styled import Line, Units, plain
 from pyprof.report.summary.tables import TABLES, of_all, tables_of
+from pyprof.tables.files import text_output
 from pyprof.tables.output import choice, write
 from pyprof.tables.screen import add_tables, require_table, selected
 
@@ -61,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if options.table is not None:
         write(selected(of_all(options.table, found), options), options)
     elif options.format == "json" or (options.format is None and output.endswith(".json")):
-        with _stream(options) as stream:
+        with text_output(options.output, options.file) as stream:
             print(document(found), file=stream)
     elif options.format or output:
         write([table.take(slice(options.top)) for one in found for table in tables_of(one)], options)
@@ -71,18 +70,6 @@ def run(options: argparse.Namespace) -> int:
         ]
         show(found, options.units != "raw", options.width, shlex.join(["pyprof", "prof", *window, options.file[0]]))
     return 0
-
-
-@contextmanager
-def _stream(options: argparse.Namespace) -> Iterator[IO[str]]:
-    """Standard output, or the file of -o."""
-    if options.output is None:
-        yield sys.stdout
-        return
-    from pyprof.tables.files import whole_text_file
-
-    with whole_text_file(Path(options.output), map(Path, options.file)) as stream:
-        yield stream
 
 
 def document(found: Sequence[Summary]) -> str:

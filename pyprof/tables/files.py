@@ -76,6 +76,16 @@ def whole_text_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[IO[str]
 
 
 @contextmanager
+def text_output(path: str | None, inputs: Iterable[str] = ()) -> Iterator[IO[str]]:
+    """Standard output, or the file of -o as `whole_text_file` writes it."""
+    if path is None:
+        yield sys.stdout
+        return
+    with whole_text_file(Path(path), map(Path, inputs)) as stream:
+        yield stream
+
+
+@contextmanager
 def terminated_by_exception() -> Iterator[None]:
     """Let SIGTERM end the block by an exception (exit code 143), leaving no half-written file. For commands.
 
