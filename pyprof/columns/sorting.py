@@ -1,4 +1,4 @@
-"""Columns -> the order of their rows."""
+"""Columns -> the order of their rows, and the rows of another column that hold the same numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pyprof.columns.nesting import any_order, runs
+from pyprof.columns.distinct import row_type
+from pyprof.columns.nesting import any_order, runs, stable_order
 from pyprof.columns.types import Array, Bools
 
 
@@ -30,3 +31,23 @@ def same_as_before(values: Array, order: Array) -> Bools:
     """Whether each value, in this order, equals the one before it; one shorter than the order."""
     ordered = values[order]
     return np.asarray(ordered[1:] == ordered[:-1])
+
+
+def first_rows(known: Array, wanted: Array) -> Array:
+    """For each wanted number the first row of `known` that equals it, -1 none."""
+    return _rows(known, wanted, last=False)
+
+
+def last_rows(known: Array, wanted: Array) -> Array:
+    """For each wanted number the last row of `known` that equals it, -1 none."""
+    return _rows(known, wanted, last=True)
+
+
+def _rows(known: Array, wanted: Array, *, last: bool) -> Array:
+    order = stable_order(known)
+    values, result = known[order], np.full(len(wanted), -1, row_type(len(known)))
+    at = np.searchsorted(values, wanted, "right") - 1 if last else np.searchsorted(values, wanted)
+    good = np.flatnonzero((at >= 0) & (at < len(values)))
+    good = good[values[at[good]] == wanted[good]]
+    result[good] = order[at[good]]
+    return result

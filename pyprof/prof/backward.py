@@ -14,8 +14,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.opcall import OpCall
-from pyprof.model.records import Records, Stack
-from pyprof.parse.records.classes import Classes
+from pyprof.model.records import Classes, Records, Stack
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 

@@ -19,10 +19,9 @@ from pyprof.columns.intervals import summed
 from pyprof.columns.types import Array, Bools, Floats, Ints
 from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.model.dtypes import DTYPES
-from pyprof.model.records import Records
+from pyprof.model.records import Classes, Records, classes_of
 from pyprof.model.trace import ActivityKind
 from pyprof.parse.attribution.derived import INFERRED
-from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.prof import formulas
 from pyprof.prof.backward import Backwards
 from pyprof.prof.formulas import Cost

@@ -24,9 +24,8 @@ from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, wave
 from pyprof.messages import stage
 from pyprof.model.dtypes import lookup
 from pyprof.model.opcall import OpCall
-from pyprof.model.records import PHASES, MarkedStep, Records, Stack
+from pyprof.model.records import PHASES, Classes, MarkedStep, Records, Stack, classes_of
 from pyprof.model.trace import ActivityKind
-from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer, pairs_all

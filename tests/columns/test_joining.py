@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.columns import sorting
-from pyprof.columns.joins import first_rows, last_rows
 from pyprof.columns.nesting import any_order
+from pyprof.columns.sorting import first_rows, last_rows
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
 

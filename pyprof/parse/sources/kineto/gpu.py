@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pyprof.columns.distinct import Growing, narrowest
-from pyprof.columns.joins import first_rows, last_rows
+from pyprof.columns.sorting import first_rows, last_rows
 from pyprof.columns.types import Array, Ints
 from pyprof.model.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
 from pyprof.parse.sources.kineto.events import Codes, Event, Int, Span, decode_args, whole_numbers

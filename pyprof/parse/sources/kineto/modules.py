@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
-from pyprof.columns.joins import first_rows
 from pyprof.columns.nesting import Forest, by_thread, crossing, nest
+from pyprof.columns.sorting import first_rows
 from pyprof.columns.types import Array, Bools, Integers, Ints
 from pyprof.model.markers import Kind, Marker
 from pyprof.model.trace import Labels, Table

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.columns.distinct import Growing, distinct_rows
-from pyprof.columns.joins import first_rows, last_rows
 from pyprof.columns.nesting import any_order
+from pyprof.columns.sorting import first_rows, last_rows
 from pyprof.columns.types import Array, Integers, Ints
 from pyprof.model.markers import same_function
 from pyprof.parse.sources.kineto.events import Event

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyprof.model.records import COLUMNS, Records
-from pyprof.parse.records.classes import ALIKE, classes_of
+from pyprof.model.records import ALIKE, COLUMNS, Records, classes_of
 
 
 def _records(rows: int, seed: int) -> Records:
