@@ -11,7 +11,7 @@ import pyprof
 from pyprof.cli import main
 from pyprof.hardware.devices import load
 from pyprof.hardware.kernels import rules
-from pyprof.help import commands, page, schemas, topics
+from pyprof.help import commands, page, schema_text, schemas, topics
 from tests.conftest import ROOT
 
 WORDS = (
@@ -31,9 +31,24 @@ def test_the_list_of_topics_has_their_titles(capsys: pytest.CaptureFixture[str])
 def test_every_topic_prints(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", topic]) == 0
     out = capsys.readouterr().out
-    assert out == page(topic) and out.startswith("# ") and out.endswith("\n")
+    assert out == page(topic) and re.match(r"(---\n(.+\n)+---\n)?# .+\n\n    (\$|>>>) \S", out), "a title, then what to type"
+    assert out.endswith("\n")
     written = out.partition("\n## Arguments\n")[0]
     assert "{{" not in written and max(map(len, written.splitlines())) <= 128
+
+
+def test_all_pages_take_forty_minutes_to_read_and_an_assistants_one_two() -> None:
+    words = {topic: len((ROOT / "pyprof/help" / f"{topic}.md").read_text().split()) for topic in topics()}
+    assert sum(words.values()) <= 8_000 and words["agent"] < 500
+
+
+def test_an_assistants_page_is_a_skill_that_names_commands_and_keys_which_exist() -> None:
+    head, _, text = page("agent").removeprefix("---\n").partition("\n---\n")
+    assert re.match(r"name: [a-z-]+\ndescription: >-\n(  \S.*\n?)+$", head)
+    assert set(re.findall(r"pyprof (\w+)", text)) - {"for"} <= {*commands(), "help"}
+    named = re.findall(r"`(\w+(?:_ns|_min)|mfu|known|steps\.count|after)`", text)
+    keys = schema_text("summary")
+    assert named and not [name for name in named if f'"{name.rpartition(".")[2]}"' not in keys]
 
 
 def test_what_the_code_defines_is_filled_in() -> None:
@@ -57,7 +72,7 @@ def test_hardware_lists_every_device_and_every_family() -> None:
 def test_figures_are_those_of_the_notes_on_measurements() -> None:
     notes = (ROOT / "scripts/bench/NOTES.md").read_text()
     tables = [line.strip() for line in page("figures").splitlines() if line.strip().startswith("|")]
-    assert len(tables) > 10 and not [line for line in tables if line not in notes]
+    assert len(tables) > 10 and not [line for line in tables if line.removesuffix(" |") not in notes]
     scripts = re.findall(r"scripts/\w+/\w+\.py", page("figures"))
     assert scripts and not [name for name in scripts if not (ROOT / name).is_file()]
 

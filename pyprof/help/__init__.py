@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.topic is not None:
         print(page(options.topic), end="")
         return 0
-    titles = (f"  {topic:16} {page(topic).partition(chr(10))[0].lstrip('# ')}" for topic in topics())
+    titles = (f"  {topic:16} {_title(page(topic))}" for topic in topics())
     print("\n".join(["usage: pyprof help TOPIC", "", *titles, "", f"and each command: {', '.join(commands())}"]))
     return 0
 
@@ -64,13 +64,18 @@ def commands() -> list[str]:
 
 
 def page(topic: str) -> str:
-    """The text of a topic or a command; its first line is the title. Raises UsageError for an unknown one."""
+    """The text of a topic or a command. Raises UsageError for an unknown one."""
     if topic in topics():
         return _filled(_FOLDER / f"{topic}.md")
     if topic in commands():
         described = import_module(_CLI).arguments_text(topic)
         return f"{_filled(_FOLDER / 'commands' / f'{topic}.md')}\n## Arguments\n\n{described}"
     raise UsageError(f"there is no help topic {topic!r}", f"topics: {', '.join(topics())}; or a command")
+
+
+def _title(text: str) -> str:
+    """A page's title; lines before it are for the program that reads the page as a skill."""
+    return next(line for line in text.splitlines() if line.startswith("# ")).removeprefix("# ")
 
 
 def commands_text() -> str:

@@ -24,7 +24,7 @@ from tests.help import page_files
 FOLDER = ROOT / "pyprof" / "help"
 PAGES = sorted(FOLDER.rglob("*.md"))
 # What `# needs ...` behind an example may say, and how many examples say so: each of these is one that some machine does not run.
-NEEDED = {"minutes": 7, "nsys": 1, "a GPU": 3, "a network": 1, "the package mcp": 1, "a checkout": 2, "captures of graphs": 1,
+NEEDED = {"minutes": 7, "nsys": 1, "a GPU": 3, "a network": 1, "the package mcp": 1, "a checkout": 3, "captures of graphs": 1,
           "a dask cluster": 1}  # fmt: skip
 
 
