@@ -1,4 +1,4 @@
-"""Answer an assistant's questions on the captures in some folders: which there are, summary, ops, gaps, diff.
+"""Answer an assistant's questions on the captures in some folders: summary, ops, gaps, diff, ranks, memory and more.
 
     pyprof mcp FOLDER        what a client of the Model Context Protocol starts; `pyprof help mcp` says how to set one up
 

@@ -95,9 +95,7 @@ def load(name: str, graphs: str | None = None, *, with_host: bool = False) -> Re
     kept = _Kept(graphs)
     found = [_with_graphs(read(name, CAPTURES + RECORDS, kept.find), name, graphs, kept)]
     records = _attributed(found, name, kept, with_host=with_host)
-    path = ledger.beside(name) if with_host else None
-    records.ledger = None if path is None else ledger.read(path)
-    return records
+    return _with_ledger(records, name) if with_host else records
 
 
 def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False) -> tuple[Records, Trace | None]:
@@ -114,7 +112,8 @@ def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False
     found = read(name, CAPTURES + RECORDS, kept.only_find)
     known = _with_graphs(found, name, graphs, kept)
     trace = known if whole else found
-    return _attributed([known], name, kept, with_host=True), trace if isinstance(trace, Trace) else None
+    records = _with_ledger(_attributed([known], name, kept, with_host=True), name)
+    return records, trace if isinstance(trace, Trace) else None
 
 
 def load_capture(path: Path, graphs: str | None = None, *, with_host: bool = True) -> Records:
@@ -143,7 +142,7 @@ def load_everything(
     from pyprof.model.trace import Trace
 
     trace = found if isinstance(found, Trace) else None
-    records = _attributed([_with_graphs(found, name, graphs)], name, with_host=True)
+    records = _with_ledger(_attributed([_with_graphs(found, name, graphs)], name, with_host=True), name)
     return records, trace, trace.measured if trace is not None else None, None
 
 
@@ -221,6 +220,13 @@ def _made(found: list[Trace | Records], name: str, with_host: bool) -> Records:
             return attribute(cast("Trace", found.pop()), op_rules(), with_host=with_host)
     except InputError as error:
         raise type(error)(f"{name}: {error}", error.hint) from error
+
+
+def _with_ledger(records: Records, name: str) -> Records:
+    """Add the ledger of the run, if it is beside the file."""
+    path = ledger.beside(name)
+    records.ledger = None if path is None else ledger.read(path)
+    return records
 
 
 def _with_lines(records: Records, path: Path) -> Records:

@@ -16,17 +16,18 @@ from typing import NamedTuple
 
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.mcp.results import bare, is_plain
+from pyprof.model import ledger
 from pyprof.parse.sources import graph_captures, kernel_information
 from pyprof.parse.sources.inputs import SQLITE
 
 # Names of captures and records; a file of another name can be asked for, but is not listed.
 SUFFIXES = (
-    ".sqlite", ".sqlite3", ".db", ".sql", ".nvvp", ".nvprof", ".json", ".json.gz", ".dict", ".jsonl", ".parquet",
+    ".sqlite", ".sqlite3", ".db", ".sql", ".nvvp", ".nvprof", ".json", ".json.gz", ".dict", ".jsonl", ".parquet", ".pickle",
 )  # fmt: skip
 _MOST_ENTRIES = 100_000  # of files and folders that are looked at for a list
 _WAL = 2  # in an SQLite header: reading it writes files beside it
 _REPORT = b"NVIDIA Tegra Profiler Report"
-REFUSALS = ("outside_folders", "not_found", "not_a_file", "needs_export", "unreadable", "too_many_files")
+REFUSALS = ("outside_folders", "not_found", "not_a_file", "not_a_folder", "needs_export", "unreadable", "too_many_files")
 _OUTSIDE = "this lies outside of the served folders"
 _LIST = "the tool `captures` lists the names"
 
@@ -82,6 +83,19 @@ class Folders:
 
     def file(self, name: str) -> Path:
         """The file of a name, its links followed. Raises Refused."""
+        found = self._found(name)
+        self._check(found)
+        self._check_beside(found)
+        return found
+
+    def folder(self, name: str) -> Path:
+        """The folder of a name, its links followed. Raises Refused."""
+        found = self._found(name)
+        if not found.is_dir():
+            raise Refused("not_a_folder", "this is not a folder", "name the folder that holds a capture of each rank")
+        return found
+
+    def _found(self, name: str) -> Path:
         wanted = PurePosixPath(bare(name))
         if ".." in wanted.parts or "\0" in str(wanted):
             raise Refused("outside_folders", "names with `..` are refused", _LIST)
@@ -92,8 +106,6 @@ class Folders:
                 continue
             if not self._is_inside(found):
                 raise Refused("outside_folders", _OUTSIDE, _LIST)
-            self._check(found)
-            self._check_beside(found)
             return found
         raise Refused("not_found", "there is no such file in the served folders", _LIST)
 
@@ -115,7 +127,8 @@ class Folders:
 
     def _check_beside(self, path: Path) -> None:
         """Raise Refused if a file read along with it (a trace of its graphs' capture, say) would not be served itself."""
-        for other in (*graph_captures.may_open(path), path.parent / kernel_information.NAME):
+        others = *graph_captures.may_open(path), path.parent / kernel_information.NAME, ledger.beside(path)
+        for other in filter(None, others):
             found = Path(os.path.realpath(other))
             if found.exists() and not self._is_inside(found):
                 raise Refused("outside_folders", "what is read beside it lies outside of the served folders", _LIST)

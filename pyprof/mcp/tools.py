@@ -1,15 +1,16 @@
-"""The tools that can be called: captures, summary, ops, gaps, diff.
+"""The tools that can be called, one function and one entry of TOOLS each.
 
 Arguments -> the JSON of the command line's report, cut and marked.
 
-A tool is one function and one entry of TOOLS. Nothing is written. Knows nothing of the protocol.
+Nothing is written. Knows nothing of the protocol.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,12 +25,13 @@ from pyprof.mcp.results import CLOSE, MOST_OF_SENTENCES, OPEN, bare, document, m
 from pyprof.tables.formats import FORMATS, write_tables
 
 if TYPE_CHECKING:
-    from pyprof.tables.table import AnyTable
+    from pyprof.tables.table import AnyTable, Header
 
 ROWS, MOST_ROWS = 20, 1_000
 CHARACTERS, LEAST_CHARACTERS, MOST_CHARACTERS = 16_000, 2_000, 200_000
 GROUPS = ("op", "shape", "layer", "kernel", "family", "phase", "src")
 GAP_TABLES = ("streams", "steps", "ops", "gaps", "latency", "queue", "overlap", "what-if", "host")
+RANK_TABLES = ("ranks", "clocks", "steps", "collectives", "bandwidth", "stragglers", "matrix")
 _KEPT = 2  # captures in memory
 _CODES = (
     (NotACapture, "not_a_capture"), (EmptyCapture, "empty_capture"), (InputError, "unreadable"), (ToolError, "missing_tool"),
@@ -51,20 +53,28 @@ class Session:
 
     def load(self, name: str) -> Loaded:
         """The content of a capture, read again where the file has changed."""
-        path = self.folders.file(name)
-        about = path.stat()
+        about = (path := self.folders.file(name)).stat()
         key = path, about.st_mtime_ns, about.st_size
         found = self._loaded.pop(key, None)
         if found is None:
             while len(self._loaded) >= _KEPT:
                 del self._loaded[next(iter(self._loaded))]
-            try:
+            with _named(path, name):
                 found = Loaded(bare(name), *load_with_trace(str(path)))
-            except PyprofError as error:  # whose text must not say where the file lies
-                message, hint = (text.replace(str(path), bare(name)) for text in (str(error), error.hint))
-                raise type(error)(message, hint) from error
         self._loaded[key] = found
         return found
+
+
+@contextmanager
+def _named(path: Path, name: str) -> Iterator[None]:
+    """Errors raised inside say the name, not where the file lies."""
+    try:
+        yield
+    except Refused:
+        raise
+    except PyprofError as error:
+        message, hint = (text.replace(str(path), bare(name)) for text in (str(error), error.hint))
+        raise type(error)(message, hint) from error
 
 
 class Tool(NamedTuple):
@@ -97,8 +107,25 @@ def summary(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any]
 
 def ops(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """The JSON of `pyprof prof --group-by`."""
+    from pyprof.prof.columns import SUMS, SUMS_SHOWN
+
+    return _groups(session, arguments, ",".join(arguments.get("group_by") or ["op"]), SUMS[:SUMS_SHOWN])
+
+
+def lost(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """The JSON of `pyprof prof --group-by op,params,layer,bound --sort lost`."""
+    from pyprof.prof.columns import SUMS
+    from pyprof.tables.table import choose
+
+    return _groups(session, arguments, "op,params,layer,bound", choose("kernels,time,share,lost,peak,known", SUMS), "lost")
+
+
+def _groups(
+    session: Session, arguments: dict[str, Any], by: str, sums: Sequence[Header], sort: str = ""
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The JSON of the records of a file, grouped by some columns."""
     from pyprof.parse.records.selection import SHOWN, choose_kinds
-    from pyprof.prof.columns import ALIASES, HEADERS, SUMS, SUMS_SHOWN
+    from pyprof.prof.columns import ALIASES, HEADERS
     from pyprof.prof.frame import Frame
     from pyprof.prof.group import group_by
     from pyprof.tables.output import Choice, arranged
@@ -106,9 +133,10 @@ def ops(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], di
 
     records = session.load(arguments["file"]).records
     frame = Frame(choose_kinds(records, SHOWN), None, records)
-    keys = choose(",".join(arguments.get("group_by") or ["op"]), HEADERS, ALIASES)
+    keys = choose(by, HEADERS, ALIASES)
     groups = group_by(frame, np.arange(len(frame.records)), keys)
-    return _of_tables([arranged(groups, groups.order, Choice([*keys, *SUMS[:SUMS_SHOWN]], [], None))], arguments)
+    chosen = Choice([*keys, *sums], [header for header in sums if header.key == sort], None)
+    return _of_tables([arranged(groups, groups.order, chosen)], arguments)
 
 
 def gaps(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
@@ -126,6 +154,47 @@ def diff(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], d
     """The JSON of `pyprof diff`."""
     before, after = (session.load(arguments[name]) for name in ("before", "after"))
     return before.compare(after).to_dict(), {}
+
+
+def ranks(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """The JSON of `pyprof ranks`, or of one of its tables, with what is said of the job and of files that failed."""
+    from pyprof.report.ranks.advice import lines
+    from pyprof.report.ranks.results import TABLES
+    from pyprof.report.ranks.survey import survey
+    from pyprof.report.ranks.units import files_of
+
+    name = arguments["folder"]
+    path = session.folders.folder(name)
+    with _named(path, name):
+        whole = survey([session.folders.file(str(file)) for file in files_of([str(path)])])
+    chosen = arguments.get("table")
+    tables = [make(whole) for name, make in TABLES.items() if chosen in (None, name)]
+    found, left_out = _of_tables(tables, arguments)
+    said = [*lines(whole), *whole.notes, *(f"failed: {failure}" for failure in whole.failures)]
+    return found | {"notes": [line.replace(f"{path}/", "") for line in said]}, left_out
+
+
+def memory(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """The JSON of `pyprof memory`."""
+    from pyprof.report.memory.make import memory_of
+
+    path = session.folders.file(arguments["file"])
+    with _named(path, arguments["file"]):
+        found = memory_of(str(path), arguments.get("at", "peak")).to_dict()
+    return found | {"file": bare(arguments["file"])}, {}
+
+
+def compiled(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """The JSON of `pyprof inductor` without generated modules, which lie elsewhere, and advice on compiling again."""
+    from pyprof.compiled.report import busy, categories, grouped, kernels
+    from pyprof.prof.frame import Frame
+
+    loaded = session.load(arguments["file"])
+    rows = np.arange(len(loaded.records))
+    groups, times = grouped(Frame(loaded.records), rows, []), busy(loaded.records, rows)
+    found, left_out = _of_tables([categories(groups, times), kernels(groups, times)], arguments)
+    advice = loaded.summary().to_dict()["advice"]
+    return found | {"recompilation": [one for one in advice if one["kind"] == "recompilation"]}, left_out
 
 
 def _of_tables(
@@ -174,6 +243,33 @@ TOOLS: dict[str, Tool] = {
     "diff": Tool(
         "What changed from one capture of a program to another: ops slower or faster beyond noise, added, removed.",
         diff, {"before": _FILE, "after": _FILE},
+    ),
+    "lost": Tool(
+        "What is far below the roofline: ops by shapes, layer and what limits them, most time above that limit first; `peak` "
+        "is the percent of it that they reach.",
+        lost, {"file": _FILE},
+    ),
+    "ranks": Tool(
+        "A job on many ranks, whose captures are in one folder: who comes last to collectives and why, how long the others "
+        "wait, compute, communication and idle time of each, bandwidth.",
+        ranks,
+        {"folder": {"type": "string", "maxLength": 4_096, "description": "name of the folder, as captures in it begin"},
+         "table": {"enum": list(RANK_TABLES), "description": "this table alone; without it all"}},
+        ("table",),
+    ),
+    "memory": Tool(
+        "What holds the GPU memory at its peak, by kind, layer, op and source line; steps, fragmentation, what to do: of a "
+        "snapshot of torch's allocator or a capture with allocations.",
+        memory,
+        {"file": _FILE, "at": {
+            "type": "string", "maxLength": 40, "default": "peak", "description": "`peak`, `end`, or a time such as 105.2ms",
+        }},
+        ("at",),
+    ),
+    "compile": Tool(
+        "A program compiled by torch.compile: time by category, each fused kernel with what it fuses and moves; frames that "
+        "are compiled again and again.",
+        compiled, {"file": _FILE},
     ),
 }  # fmt: skip
 

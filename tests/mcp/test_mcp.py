@@ -21,13 +21,17 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import CallToolResult
 
+import pyprof
 from pyprof.cli import main
 from pyprof.mcp import server, tools
 from pyprof.mcp.folders import Folders, Refused
 from pyprof.mcp.results import CLOSE, OPEN, document, marked, text_of, visible
-from pyprof.mcp.tools import CHARACTERS, GAP_TABLES, TOOLS, Session, answer
+from pyprof.mcp.tools import CHARACTERS, GAP_TABLES, RANK_TABLES, TOOLS, Session, answer
+from tests.compiled.test_inductor import gpu_trace
 from tests.conftest import ROOT
+from tests.rank_traces import Steps
 from tests.report.diff.test_diff import Program, steady
+from tests.report.memory.snapshots import out_of_memory
 from tests.tiny import Nsys
 
 HOSTILE = (
@@ -43,7 +47,7 @@ HOSTILE = (
 def unmarked(value: Any) -> Any:
     """An answer as the command line's JSON has it."""
     if isinstance(value, dict):
-        return {name: unmarked(one) for name, one in value.items() if name != "left_out"}
+        return {name: unmarked(one) for name, one in value.items() if name != "left_out" or isinstance(one, int)}
     if isinstance(value, list):
         return [unmarked(one) for one in value]
     return value.removeprefix(OPEN).removesuffix(CLOSE) if isinstance(value, str) else value
@@ -151,10 +155,51 @@ def test_the_same_of_a_given_capture_within_the_default_length(
         assert len(gaps[key]) + gaps["left_out"].get(key, 0) == len(whole[key])
 
 
-def test_gap_tables_are_those_of_gaps() -> None:
+def test_tables_are_those_of_gaps_and_ranks() -> None:
     from pyprof.report.gaps import TABLES
+    from pyprof.report.ranks import results
 
-    assert tuple(TABLES) == GAP_TABLES
+    assert tuple(TABLES) == GAP_TABLES and tuple(results.TABLES) == RANK_TABLES
+
+
+def test_what_is_lost_of_ranks_of_memory_and_of_compiled_programs_is_what_the_command_line_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Steps(ranks=3, loading={(2, step): 3000 for step in range(3)}).write(tmp_path / "job")
+    gpu_trace(tmp_path / "compiled.json")
+    out_of_memory(tmp_path / "snapshot.pickle")
+    session = Session(Folders([str(tmp_path)]))
+
+    def asked(name: str, **arguments: Any) -> Any:
+        found, failed = answer(session, name, {**arguments, "rows": 1000, "characters": 200_000})
+        assert not failed and found["left_out"] == {}, found
+        return unmarked(found)
+
+    by = ["--group-by", "op,params,layer,bound", "-c", "op,params,layer,bound,kernels,time,share,lost,peak,known"]
+    lost = asked("lost", file="compiled.json")
+    assert lost == of_command(capsys, "prof", *by, "--sort", "lost", str(tmp_path / "compiled.json"))
+    ranks, whole = asked("ranks", folder="job"), of_command(capsys, "ranks", str(tmp_path / "job"))
+    assert {name: ranks[name] for name in whole} == whole and any(
+        one.startswith("rank 2: last at 3 of 3") for one in ranks["notes"]
+    )
+    assert list(asked("ranks", folder="job", table="stragglers")) == ["schema", "stragglers", "notes"]
+    for at in ("peak", "end"):
+        memory = of_command(capsys, "memory", "--at", at, str(tmp_path / "snapshot.pickle"))
+        assert asked("memory", file="snapshot.pickle", at=at) == memory | {"file": "snapshot.pickle"}
+    compiled, whole = asked("compile", file="compiled.json"), of_command(capsys, "inductor", str(tmp_path / "compiled.json"))
+    assert compiled == whole | {"recompilation": []} and compiled["kernels"]
+
+
+def test_the_ledger_of_a_run_is_part_of_its_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, _ = pair(tmp_path)
+    lines = [
+        {"by": "step", "step": step, "begin_ns": 10**6 * step, "wall_ns": 10**6, "recorded": step == 2} for step in range(20)
+    ]
+    (tmp_path / "before.steps.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found, _ = answer(Session(Folders([str(tmp_path)])), "summary", {"file": "before.sqlite"})
+    whole = of_command(capsys, "summary", before)
+    assert unmarked(found["run"]) == whole["run"] == json.loads(pyprof.load(before).summary().json())["run"]
+    assert whole["run"]["p50_ns"] == 10**6
 
 
 # ---------------------------------------------------------------------------------------------- names
@@ -180,7 +225,8 @@ def test_names_out_of_captures_are_marked_one_line_visible_and_short(tmp_path: P
     seen = ""
     for tool, arguments in (
         ("summary", {"file": "a.sqlite"}), ("ops", {"file": "a.sqlite", "group_by": ["kernel", "layer"]}),
-        ("gaps", {"file": "a.sqlite"}), ("diff", {"before": "a.sqlite", "after": "b.sqlite"}),
+        ("gaps", {"file": "a.sqlite"}), ("diff", {"before": "a.sqlite", "after": "b.sqlite"}), ("lost", {"file": "a.sqlite"}),
+        ("compile", {"file": "a.sqlite"}), ("ranks", {"folder": ""}),
     ):  # fmt: skip
         found, failed = answer(session, tool, {**arguments, "characters": 100_000})
         assert not failed, found
@@ -262,6 +308,17 @@ def test_only_regular_files_inside_are_read(served: tuple[Session, Path], name: 
     assert str(tmp) not in found["message"]
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("way", "outside_folders"), ("../out", "outside_folders"), ("deep/net.sqlite", "not_a_folder"), ("none", "not_found"),
+     ("deep", "outside_folders")],
+)  # fmt: skip
+def test_a_folder_of_ranks_lies_inside_and_so_do_its_files(served: tuple[Session, Path], name: str, code: str) -> None:
+    session, tmp = served
+    found, failed = answer(session, "ranks", {"folder": name})
+    assert failed and found["error"] == code and str(tmp) not in text_of(found)
+
+
 def test_names_inside_lead_to_their_files(served: tuple[Session, Path]) -> None:
     session, tmp = served
     listed, failed = answer(session, "captures", {})
@@ -275,7 +332,14 @@ def test_names_inside_lead_to_their_files(served: tuple[Session, Path]) -> None:
 
 @pytest.mark.parametrize(
     "link",
-    ["run.capture.json", "execution_details.json", "kernel_information.json", "capture_traces", "capture_traces/bs_1.json"],
+    [
+        "net.steps.jsonl",
+        "run.capture.json",
+        "execution_details.json",
+        "kernel_information.json",
+        "capture_traces",
+        "capture_traces/bs_1.json",
+    ],
 )
 def test_what_is_read_beside_a_capture_does_not_lead_out_either(tmp_path: Path, link: str) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
