@@ -62,6 +62,12 @@ def run(options: argparse.Namespace) -> int:
     elif options.format == "json" or (options.format is None and output.endswith(".json")):
         with text_output(options.output, options.file) as stream:
             print(document(found), file=stream)
+    elif options.format == "markdown" or (options.format is None and output.endswith(".md")):
+        from pyprof.report.summary.words import markdown
+
+        rows = {} if options.top is None else {"rows": options.top}
+        with text_output(options.output, options.file) as stream:
+            print(*(markdown(one, options.units != "raw", **rows) for one in found), sep="\n", file=stream)
     elif options.format or output:
         write([table.take(slice(options.top)) for one in found for table in tables_of(one)], options)
     else:

@@ -155,19 +155,20 @@ def _write_csv(table: AnyTable, stream: IO[str], change: Callable[[str], str]) -
     write_lines(Lines(",".join(headers) + "\r\n", row), table, change, stream)
 
 
+def markdown_text(text: str) -> str:
+    """A text on one line of Markdown, as it is."""
+    # `f<float>` would be taken for HTML and vanish, `[text](address)` for a link or a picture.
+    return re.sub(r"[\\|<*`]|\](?=[(\[])", r"\\\g<0>", one_line(text))
+
+
 def write_markdown(table: AnyTable, stream: IO[str]) -> None:
     """Write a GitHub Markdown table."""
-
-    def cell(text: str) -> str:
-        # `f<float>` would be taken for HTML and vanish, `[text](address)` for a link or a picture.
-        return re.sub(r"[\\|<*`]|\](?=[(\[])", r"\\\g<0>", one_line(text))
-
     table = table.whole()
     rule = ["---" if isinstance(v, Texts) and not v.right else "--:" for v in table.values]
-    head = [" | ".join(cells) for cells in ([cell(header.text) for header in table.headers], rule)]
+    head = [" | ".join(cells) for cells in ([markdown_text(header.text) for header in table.headers], rule)]
     title = f"{titled(table.title).replace('<', chr(92) + '<')}\n\n" if table.title else ""
     row = f"| {' | '.join(['%s'] * len(rule))} |\n"
-    write_lines(Lines(f"{title}| {head[0]} |\n| {head[1]} |\n", row), table, cell, stream)
+    write_lines(Lines(f"{title}| {head[0]} |\n| {head[1]} |\n", row), table, markdown_text, stream)
 
 
 # ---------------------------------------------------------------------------------------------- keyed

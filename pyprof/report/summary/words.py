@@ -1,10 +1,11 @@
-"""A summary -> the words that pages show of it, and its HTML in a notebook: devices, figures, the wall time, advice.
+"""A summary -> the words that pages show of it, its HTML in a notebook and its Markdown: figures, the wall time, advice.
 
 Names of captures are one printable line; whoever writes them into a page escapes them.
 """
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,9 @@ from pyprof.report.summary.notes import NOTHING
 from pyprof.report.summary.styled import at_least, known_share, percent, utilised
 from pyprof.report.summary.tables import TABLES
 from pyprof.report.time.causes import MEANINGS
+from pyprof.tables.formats import markdown_text, write_markdown
 from pyprof.tables.names import text_of
+from pyprof.tables.readable import readable
 from pyprof.tables.rows import html
 from pyprof.tables.units import human
 
@@ -37,14 +40,46 @@ def notebook_html(of: Figures) -> str:
     """One HTML element without script and style sheet. All names of the capture are escaped."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(_NOTEBOOK.read_text(encoding="utf-8"))
-    name = text_of(of.file.rstrip("/").rpartition("/")[2])
     tables = []
     for table in (TABLES[name](of) for name in _TABLES):
         count = len(table.rows)
         left = f" (the first {_ROWS} of {count})" if count > _ROWS else ""
         if count:
             tables.append({"title": f"{table.title}{left}", "rows": Markup(html(table.first(_ROWS), ""))})
-    return template.render(name=name, on_gpu=of.on_gpu, tables=tables, colours=colours(), **described(of))
+    return template.render(name=name_of(of), on_gpu=of.on_gpu, tables=tables, colours=colours(), **described(of))
+
+
+def markdown(of: Figures, human_units: bool = True, rows: int = 20) -> str:
+    """GitHub's Markdown for a pull request: figures, where the time goes and the first advice; first rows of tables, folded."""
+    found = described(of)
+    devices = (device.partition(": ")[0] for device in found["devices"])
+    lines = [f"### {markdown_text(' on '.join(filter(None, (name_of(of), ', '.join(devices)))))}", ""]
+    if of.unseen is not None:
+        lines += [f"**{markdown_text(of.unseen.what)}**: {markdown_text(of.unseen.do)}", ""]
+    lines += [", ".join(f"{what} **{value}**" for what, value, _ in found["figures"]), ""]
+    if found["wall"]:
+        parts = [part["parts"] for part in found["wall"] if part["listed"]]
+        cells = [("wall time", "", ""), ("---", "--:", "--:"), *parts, ("together", human(of.wall_ns, "ns"), "100 %")]
+        lines += [*(f"| {' | '.join(row)} |" for row in cells), ""]
+    for one in found["advice"][: of.unseen is None]:
+        saves = f", saves at most {one['saves']}{one['share']}" if one["saves"] else ""
+        lines += [f"**First: {one['kind'].lower()}**{saves}. {markdown_text(one['evidence'])}", ""]
+        lines += [f"> {markdown_text(one['do'])}", ""]
+    lines += [markdown_text(found["nothing"]), ""] if found["nothing"] else []
+    for table in (make(of) for name, make in TABLES.items() if name not in ("figures", "time", "steps")):
+        if count := len(table.rows):
+            left = f"the first {rows} of {count}" if count > rows else str(count)
+            text = io.StringIO()
+            shown = table.first(rows)._replace(title="")
+            write_markdown(readable(shown) if human_units else shown, text)
+            lines += [f"<details><summary>{table.title} ({left})</summary>", "", text.getvalue(), "</details>"]
+    known = ", ".join(f"{what} {share}" for what, share in found["known"])
+    return "\n".join([*lines, "", f"Known of {'kernel' if of.on_gpu else 'op'} time: {known}" if known else ""])
+
+
+def name_of(of: Figures) -> str:
+    """The file's name without its folder."""
+    return text_of(of.file.rstrip("/").rpartition("/")[2])
 
 
 def described(of: Figures) -> dict[str, Any]:
@@ -112,15 +147,16 @@ def _wall(of: Figures) -> Iterator[dict[str, object]]:
     """The parts of the bar: busy, then idle by cause, the longest cause first."""
     if not of.wall_ns:
         return
-    parts = [(ns, name, "") for name, ns in of.busy.items() if ns]
-    parts += sorted(((ns, name, "idle: ") for name, ns in of.idle_ns.items() if ns), reverse=True)
+    found = [(ns, name, "") for name, ns in of.busy.items() if ns]
+    found += sorted(((ns, name, "idle: ") for name, ns in of.idle_ns.items() if ns), reverse=True)
     at = 0.0
-    for ns, name, before in parts:
+    for ns, name, before in found:
         share = ns / of.wall_ns
-        text = f"{before}{name.replace('_', ' ')} {human(ns, 'ns')}, {percent(share)}"
+        parts = f"{before}{name.replace('_', ' ')}", human(ns, "ns"), percent(share)
+        text = f"{parts[0]} {parts[1]}, {parts[2]}"
         kind = f"cause-{name}" if before else f"busy-{name}"
         place = {"x": f"{at:.2f}", "width": f"{share * _WIDTH:.2f}"}
-        yield {"kind": kind, "text": text, "listed": share >= _LEAST or not at, **place}
+        yield {"kind": kind, "text": text, "parts": parts, "listed": share >= _LEAST or not at, **place}
         at += share * _WIDTH
 
 

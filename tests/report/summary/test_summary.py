@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -188,8 +189,14 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "Name,Time(ns)\r\ncompute,60000\r\n"
     assert main(["summary", path, "--format", "markdown"]) == 0
     text = capsys.readouterr().out
-    titles = ("the window", "Steps", "Time", "Advice", "By op", "By layer", "By kernel family", "Most time lost", "Notes")
-    assert all(title in text for title in titles) and "| wall_ns | 200000.000 | ns |" in text
+    assert text.startswith("### net.sqlite on ") and "Step **100 us**, Wall time **200 us**, GPU busy **30 %**" in text
+    assert "| compute | 60.0 us | 30 % |\n" in text and "| together | 200 us | 100 % |\n" in text
+    folded = re.findall(r"<details><summary>(.*?) \((.*)\)</summary>\n\n\| .*\n\| -", text)
+    assert {"By op": "2", "By kernel family": "2"}.items() <= dict(folded).items() and text.count("</details>") == len(folded)
+    assert "\n| mm | 2 | 2 | 40.0 us | 66.7 %" in text
+    assert main(["summary", path, "-o", str(tmp_path / "c.md"), "--top", "1", "--units", "raw"]) == 0
+    text = (tmp_path / "c.md").read_text()
+    assert "<summary>By op (the first 1 of 2)</summary>" in text and "\n| mm | 2 | 2 | 40000 | 66.7" in text
     assert main(["summary", path, "--csv"]) == 2 and "--table figures|steps|time" in capsys.readouterr().err
     assert main(["summary", path, "--table", "ops", "-c", "no"]) == 2
 
