@@ -21,7 +21,7 @@ from pyprof.report.diff.compare import Comparison, compare_ranks
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
 from pyprof.report.page import sentences
 from pyprof.report.page.cells import MOST, cells_of
-from pyprof.report.page.timeline import COLUMNS, places_of, timeline_of
+from pyprof.report.page.timeline import places_of, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
 from pyprof.report.summary.model import Figures
 from pyprof.report.time.overview import Overview
@@ -43,10 +43,11 @@ class Section(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """The changes from the first capture to another. lines: the verdict; rows: (op, shape, layer, before_ns, after_ns, what);
-    left: number of rows not shown, and their change in ns."""
+    """The changes from the first capture to another. sentence: what changed; lines: the verdict; rows: (op, shape, layer,
+    before_ns, after_ns, what); left: number of rows not shown, and their change in ns."""
 
     names: tuple[str, str]
+    sentence: str
     lines: tuple[str, ...]
     rows: tuple[tuple[str, str, str, int, int, str], ...]
     left: tuple[int, int]
@@ -68,11 +69,12 @@ def charted(overview: Overview, summary: Figures, files: int = 1) -> Section:
     """The section of a capture with its summary. files: how many share the page."""
     chosen = kernels_of(overview)
     cells = cells_of(overview.frame, chosen, MOST // files)
-    timeline = timeline_of(overview, max(COLUMNS // files, 200)) if summary.wall_ns else None
+    timeline = timeline_of(overview, files) if summary.wall_ns else None
     roofs = _roofs(overview.frame, chosen, cells)
     places = places_of(overview) if summary.wall_ns else []
     charts = {"on_gpu": summary.on_gpu, "cells": cells, "timeline": timeline, "places": places, "roofs": roofs}
     said = {
+        "all": sentences.of_all(summary),
         "layers": sentences.of_layers(summary),
         "roofline": sentences.of_limits(summary, overview.frame, chosen),
         "idle": sentences.of_idle(summary, places),
@@ -93,7 +95,7 @@ def compared(found: Comparison, names: tuple[str, str]) -> Compared:
          text_of(one.what)) for one in shown
     )  # fmt: skip
     lines = tuple(map(text_of, [*head(found, names)][1:]))
-    return Compared(names, lines, texts, (len(rest), sum(one.change_ns for one in rest)))
+    return Compared(names, sentences.of_change(found), lines, texts, (len(rest), sum(one.change_ns for one in rest)))
 
 
 def jobs_compared(before: str, after: str, read: Callable[[str], Overview]) -> JobsCompared:

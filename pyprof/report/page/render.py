@@ -21,6 +21,7 @@ from pyprof import __version__
 from pyprof.help import page as help_page
 from pyprof.report.page.data import Compared, JobsCompared, Section
 from pyprof.report.page.job import Job
+from pyprof.report.page.sentences import of_all
 from pyprof.report.summary.model import Figures
 from pyprof.report.summary.words import described, figures
 from pyprof.tables.names import text_of
@@ -30,6 +31,7 @@ from pyprof.tables.units import human
 
 _ASSETS = Path(__file__).with_name("assets")
 _OPEN = 2  # captures whose sections are open at first
+_BOXED = 12  # characters of a call that has a box of its own
 _SCRIPTS = ("d3.js", "base.js", "cells.js", "icicle.js", "roofline.js", "timeline.js", "tables.js", "main.js")
 
 
@@ -50,6 +52,7 @@ def render(entries: Sequence[Section | Job], comparisons: Sequence[Compared | Jo
         sections=[shown for _, shown in sections], several=len(sections) > 1, names=names,
         jobs=[_job(entry, name) for entry, name in zip(entries, names, strict=True) if isinstance(entry, Job)],
         compared=[_compared(one) for one in comparisons], beside=_beside([entry.summary for entry in entries]),
+        bars_of_all=_bars([entry.summary for entry in entries], names),
         conventions=words.format(Markup("").join(items), terms),
     )  # fmt: skip
 
@@ -64,6 +67,7 @@ def _rendered(template: str, command: str, data: object, **shown: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_ASSETS), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
+    environment.filters["pieces"] = pieces
     return environment.get_template(template).render(
         policy=policy(script, style), style=Markup(style), script=Markup(script), version=__version__,
         data=Markup(embedded(data)), command=command, **shown,
@@ -86,7 +90,7 @@ def _sections(entries: Sequence[Section | Job]) -> Iterator[tuple[Section, dict[
         unknown = [(reason, f"{count:,}", human(ns, "ns")) for reason, count, ns in section.unknown]
         yield section, {
             "name": f"{number}: {name}" if number else name, "summary": section.summary, "sentences": section.sentences,
-            "unknown": unknown, **described(section.summary), "why": why,
+            "sentence": section.sentences["all"], "unknown": unknown, **described(section.summary), "why": why,
             "open": (few and len(entries) == len(found)) or not at, "number": at,
         }  # fmt: skip
 
@@ -111,6 +115,87 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
+# ---------------------------------------------------------------------------------------------- code and prose of advice
+
+_NAME = re.compile(r"(?:import \w+; |\w+ \+= |\.)?[A-Za-z_]\w*(?:[./]\w+)*")
+_COMMAND = re.compile(
+    r"(?:pyprof|nsys)(?: (?:--?[\w-]+(?:=[^\s,;)]+)?|run|[a-z]+,[a-z]+|[A-Z]{3,}))+|--[a-z][\w-]*(?:=[^\s,;)]+)?"
+)
+_STATEMENT = re.compile(r"[A-Z_]+=|import |with |\w+ \+=|pyprof |nsys ")
+_JOINS = {"and", ",", ";", "/"}  # between lines of one box
+
+
+def pieces(text: str) -> list[tuple[bool, Any]]:
+    """Cut what to do into (True, code for a box of its own) and (False, prose as (whether it is code, text))."""
+    found: list[tuple[bool, Any]] = []
+    prose: list[tuple[bool, str]] = []
+
+    def flush() -> None:
+        said = [(prose[0][0], prose[0][1].lstrip(" ,;:.")), *prose[1:]] if prose and not prose[0][0] else prose
+        if "".join(each for _, each in said).strip():
+            found.append((False, [one for one in said if one[1]]))
+        prose.clear()
+
+    at = begin = 0
+    while at < len(text):
+        if at and (text[at - 1].isalnum() or text[at - 1] in "_."):
+            at += 1
+            continue
+        code = _code_at(text, at)
+        if not code:
+            at += 1
+            continue
+        between = text[begin:at]
+        before = between if not prose else "".join(each for _, each in prose) + between
+        boxed = ("(" in code and len(code) >= _BOXED) or _STATEMENT.match(code) is not None
+        boxed &= before.count("(") == before.count(")")  # what is in parentheses stays in its sentence
+        if boxed and found and found[-1][0] and not prose and between.strip() in _JOINS:
+            found[-1] = (True, f"{found[-1][1]}\n{code}")
+        else:
+            prose.append((False, between))
+            if boxed:
+                flush()
+                found.append((True, code))
+            else:
+                prose.append((True, code))
+        at = begin = at + len(code)
+    prose.append((False, text[begin:]))
+    flush()
+    return found
+
+
+def _code_at(text: str, at: int) -> str:
+    """The code that begins there: a call, a setting, a name with dots or underscores, a command; "" if it is prose."""
+    if command := _COMMAND.match(text, at):
+        return command[0]
+    if text.startswith("with ", at) and not at and text.endswith(":"):
+        return text
+    name = _NAME.match(text, at)
+    if name is None:
+        return ""
+    end, sure = name.end(), " += " in name[0] or name[0].startswith("import ") or re.search(r"\w\w\.\w|\w_\w", name[0])
+    while end < len(text):
+        if text[end] == "(" and (close := _closing(text, end)):
+            end, sure = close, True
+        elif text[end] == "=" and (value := re.compile(r"=[^\s,;)]+").match(text, end)):
+            return text[at : value.end()]
+        elif text[end] == "." and (more := re.compile(r"\.\w+").match(text, end)):
+            end = more.end()
+        else:
+            break
+    return text[at:end] if sure else ""
+
+
+def _closing(text: str, at: int) -> int:
+    """The place behind the parenthesis that closes this one, 0 if none does."""
+    depth = 0
+    for place in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if not depth:
+            return place + 1
+    return 0
+
+
 # ---------------------------------------------------------------------------------------------- texts of a section
 
 
@@ -126,20 +211,33 @@ def _names(files: Sequence[str]) -> list[str]:
 
 def _job(job: Job, name: str) -> dict[str, Any]:
     """The values of a job for the template; each rank's bar is as long as its wall time."""
-    longest = max((rank.summary.wall_ns or 0 for rank in job.ranks), default=0) or 1
     files = _names([rank.summary.file for rank in job.ranks])
-    ranks = [
-        {"name": f"rank {rank.number}" if rank.number >= 0 else file, "file": file, "why": rank.why,
-         "share": f"{100 * (rank.summary.wall_ns or 0) / longest:.2f}", "wall": human(rank.summary.wall_ns, "ns"),
-         "parts": described(rank.summary)["wall"]}
-        for rank, file in zip(job.ranks, files, strict=True)
-    ]  # fmt: skip
+    titles = [f"rank {rank.number}" if rank.number >= 0 else file for rank, file in zip(job.ranks, files, strict=True)]
+    bars = _bars([rank.summary for rank in job.ranks], titles)["rows"]
+    ranks = [{**bar, "file": file, "why": rank.why} for bar, rank, file in zip(bars, job.ranks, files, strict=True)]
     shown = f"{len(job.sections)} of {len(ranks)} ranks have a section below" if len(job.sections) < len(ranks) else ""
     return {
-        "name": name, "summary": job.summary, "ranks": ranks, "shown": shown,
+        "name": name, "summary": job.summary, "sentence": of_all(job.summary), "ranks": ranks, "shown": shown,
         "lines": [(text_of(line), line.startswith(" ")) for line in job.lines],
         "tables": [*map(_table, job.tables)], **described(job.summary),
     }  # fmt: skip
+
+
+def _bars(summaries: Sequence[Figures], names: Sequence[str]) -> dict[str, Any]:
+    """The time of each summary as a bar of its parts. rows: name, share of the longest in %, wall, parts; a_step: of a step
+    each, where all have steps."""
+    steps = [1 if one.steps is None else one.steps.count for one in summaries]
+    a_step = all(one.steps is not None for one in summaries)
+    walls = [(one.wall_ns or 0) // (count if a_step else 1) for one, count in zip(summaries, steps, strict=True)]
+    longest = max(walls, default=0) or 1
+    rows = [
+        {"name": name, "share": f"{100 * wall / longest:.2f}", "wall": human(wall, "ns") if one.wall_ns else "na",
+         "parts": described(one)["wall"], "file": name, "why": ""}
+        for one, name, wall in zip(summaries, names, walls, strict=True)
+    ]  # fmt: skip
+    legend = {part["kind"]: part["kind"].replace("busy-", "").replace("cause-", "idle: ").replace("_", " ")
+              for row in rows for part in row["parts"] if part["listed"]}  # fmt: skip
+    return {"rows": rows, "legend": [*legend.items()], "a_step": a_step and max(steps, default=1) > 1}
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -172,14 +270,21 @@ def _beside(summaries: Sequence[Figures]) -> list[tuple[str, list[str]]]:
 def _compared(one: Compared | JobsCompared) -> Mapping[str, object]:
     names = _names(one.names)
     if isinstance(one, JobsCompared):
-        return {"names": names, "lines": ["kernel time, rank by rank"], "rows": [], "left": "", "table": _table(one.table)}
+        return {
+            "names": names,
+            "sentence": "Kernel time, rank by rank.",
+            "lines": [],
+            "rows": [],
+            "left": "",
+            "table": _table(one.table),
+        }
     rows = [
         {"op": op, "shape": shape, "layer": layer, "before": human(before, "ns"), "after": human(after, "ns"),
          "change": _signed(after - before), "what": what}
         for op, shape, layer, before, after, what in one.rows
     ]  # fmt: skip
     left = f"{one.left[0]} smaller changes, together {_signed(one.left[1])}: pyprof diff shows all" if one.left[0] else ""
-    return {"names": names, "lines": one.lines, "rows": rows, "left": left, "table": None}
+    return {"names": names, "sentence": one.sentence, "lines": one.lines, "rows": rows, "left": left, "table": None}
 
 
 def _signed(ns: int) -> str:

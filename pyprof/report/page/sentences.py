@@ -16,7 +16,11 @@ from pyprof.columns.types import Ints
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
 from pyprof.prof.sums import LEAST_KNOWN
+from pyprof.report.diff.compare import Comparison
+from pyprof.report.diff.document import rows
 from pyprof.report.summary.model import Figures, Share
+from pyprof.report.summary.styled import percent
+from pyprof.report.time.causes import MEANINGS
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
 
@@ -24,10 +28,62 @@ _MUCH = 0.1  # of the time: less is not worth looking at first
 _NEARLY = 0.9  # of a layer's time
 _LEAST = 0.02  # of the time: if less is known, a sentence on the roofline would mislead
 _CLOSE, _HALF = 0.8, 0.5  # of the roofline
+_BECAUSE = MEANINGS | {
+    "profiler": "recording itself took time between launches (estimated)",
+    "queued": "the device pauses between activities that were launched in time",
+    "unknown": "of what the records do not show",
+}
 _LIMITS = {
     "compute": "arithmetic", "memory": "memory bandwidth", "l2": "the L2 cache", "launch": "how fast the host launches",
     "latency": "too little work to fill the device",
 }  # fmt: skip
+
+
+def of_all(summary: Figures) -> str:
+    """Say it in one sentence or two: how long a step takes, how busy the device is, what helps most."""
+    if summary.unseen is not None:
+        return f"{summary.unseen.what}. {summary.unseen.do}"
+    what = "GPU" if summary.on_gpu else "CPU"
+    kernels = f"{summary.kernels:,} {'kernels' if summary.on_gpu else 'ops'} take {human(summary.kernel_ns, 'ns')}"
+    if not summary.wall_ns or summary.busy_ns is None:
+        return f"{kernels}; the records do not say when they ran."
+    steps = summary.steps
+    span = f"The window of {human(summary.wall_ns, 'ns')} has no marked steps"
+    if steps is not None:
+        span = f"A step takes {human(steps.median_ns, 'ns')}" + (f" (median of {steps.count})" if steps.count > 1 else "")
+    several = f"{len(summary.devices)} {what}s are" if len(summary.devices) > 1 else f"{what} is"
+    text = f"{span}; the {several} busy {percent(summary.busy_ns, summary.wall_ns)} of the time"
+    idle = sum(summary.idle_ns.values())
+    if idle > _MUCH * summary.wall_ns:
+        cause, ns = max(summary.idle_ns.items(), key=lambda one: one[1])
+        text += f" and idle otherwise, {'mostly ' if ns < _NEARLY * idle else ''}because {_BECAUSE[cause]}"
+    elif summary.ops and summary.ops[0].name:
+        text += f", most of it in {_named(summary.ops[0])}"
+    first = next((one for one in summary.advice if one.saves_ns), None)
+    if first is None or first.saves_ns is None:
+        return f"{text}."
+    kind = first.kind.replace("_", " ").replace("gemm", "GEMM")
+    saves = f"{human(first.saves_ns, 'ns')}, {percent(first.saves_ns, summary.wall_ns)}"
+    return f"{text}. What helps most is the advice on {kind}: it saves at most {saves}."
+
+
+def of_change(found: Comparison) -> str:
+    """Tell what changed from one capture to another: the step, else the kernels' time, and where most of it is."""
+    step = found.run or found.step
+    before, after = (found.before_ns, found.after_ns) if step is None else (step.before_ns, step.after_ns)
+    what = "The kernels take" if step is None else "A step takes"
+    share = abs(after - before) / before if before else 0.0
+    least = f"{100 * share:.1f} % {'less' if after < before else 'more'}" if share >= 0.0005 else "the same"
+    text = f"{what} {human(after, 'ns')}, before {human(before, 'ns')}: {least}"
+    if step is not None and getattr(step, "low_ns", None) is not None and not step.beyond_noise:
+        text += ", which is within noise"
+    comparable, why = found.judgement
+    changes = [(one.change_ns, text_of(one.op or "kernels without an op")) for one in rows(found)]
+    changes.append((sum(last - first for first, last in found.idle.values()), "idle time"))
+    most, name = max(changes, key=lambda one: abs(one[0]))
+    if most:
+        text += f". Most changed {name}: {'-' if most < 0 else '+'}{human(abs(most), 'ns')}"
+    return f"{text}." if comparable else f"{text}. These are different programs: {why}."
 
 
 def of_layers(summary: Figures) -> str:

@@ -1,4 +1,4 @@
-"""The division of a window -> a timeline of so many columns, with the longest gaps, and the ops before which devices idle.
+"""The division of a window -> a timeline of so many columns, with the longest ops and gaps, and where devices idle.
 
 The timeline has the busy time of each stream by phase and the idle time of each device by cause. Its size does not grow with
 the kernels. Times are in ns since the window's begin; shares of a column are in thousandths.
@@ -7,13 +7,14 @@ the kernels. Times are in ns since the window's begin; shares of a column are in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, largest
 from pyprof.columns.intervals import summed
 from pyprof.columns.types import Floats, Ints
+from pyprof.hardware.names import short_name
 from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import layer_names
@@ -22,17 +23,23 @@ from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 
 COLUMNS = 800
+_FINE, _SHARES = 4_000, 120_000  # columns that a zoom can use, and shares of all lanes together
+_SPANS = 8_000  # ops by themselves
 _STREAMS = 8  # of a device: those with most time, the others together
 _DEVICES = 16
 _GAPS, _STEPS, _PLACES = 60, 200, 40
 
 
-def timeline_of(overview: Overview, columns: int = COLUMNS) -> dict[str, Any] | None:
-    """The timeline as data for JSON; None if the records have no times."""
+def timeline_of(overview: Overview, files: int = 1) -> dict[str, Any] | None:
+    """The timeline as data for JSON; None if the records have no times. files: how many share the page."""
     division, window = overview.division, overview.window
     if not division.count or not division.wall_ns:
         return None
-    steps, busy, idle = overview.steps, _busy(overview, columns), _idle(overview, columns)
+    lanes = _lanes(overview)
+    parts = len(lanes.shown) * (len(PHASES) + 1) + min(division.count, _DEVICES) * len(CAUSES)  # lists of shares, at most
+    fine = min(_FINE, _SHARES // parts, 8 * len(division.row))
+    columns = max(fine, COLUMNS) // files
+    steps, busy, idle = overview.steps, _busy(overview, lanes, columns), _idle(overview, columns)
     edges = [] if steps is None else [*zip(steps.begin_ns[:_STEPS].tolist(), steps.end_ns[:_STEPS].tolist(), strict=True)]
     return {
         "wall_ns": division.wall_ns,
@@ -51,13 +58,23 @@ def timeline_of(overview: Overview, columns: int = COLUMNS) -> dict[str, Any] | 
             for at in range(min(division.count, _DEVICES))
         ],
         "devices_left": max(division.count - _DEVICES, 0),
+        "spans": _spans(overview, lanes, _SPANS // files),
         "gaps": [*_longest(overview)],
         "gaps_all": len(division.gaps),
     }
 
 
-def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
-    """Per device its streams: number (None: several together) and busy share of each column by phase."""
+class _Lanes(NamedTuple):
+    """Streams by themselves: shown: (device, stream; None: several together) of each; of: lane of each row of the division;
+    begin, end: of each row in the window."""
+
+    shown: list[tuple[int, int | None]]
+    of: Ints
+    begin: Ints
+    end: Ints
+
+
+def _lanes(overview: Overview) -> _Lanes:
     division, records = overview.division, overview.records
     row = division.row
     (of_device, number), _, lane = distinct_rows(division.device[row], records["stream"][row])
@@ -74,14 +91,47 @@ def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
         elif len(mine) == _STREAMS:
             shown.append((int(of_device[at]), None))
         place[at] = len(shown) - 1
+    return _Lanes(shown, place[lane], begin, end)
+
+
+def _busy(overview: Overview, lanes: _Lanes, columns: int) -> list[list[dict[str, Any]]]:
+    """Per device its streams: number (None: several together) and busy share of each column by phase."""
+    division, shown = overview.division, lanes.shown
     kinds = len(PHASES) + 1
-    phase = records["phase"][row].astype(np.int64)
-    group = place[lane] * kinds + np.where(phase < 0, len(PHASES), phase)
-    share = _spread(group, begin, end, np.ones(len(row)), (len(shown) * kinds, columns), division.wall_ns)
+    phase = overview.records["phase"][division.row].astype(np.int64)
+    group = lanes.of * kinds + np.where(phase < 0, len(PHASES), phase)
+    share = _spread(group, lanes.begin, lanes.end, np.ones(len(group)), (len(shown) * kinds, columns), division.wall_ns)
     result: list[list[dict[str, Any]]] = [[] for _ in range(division.count)]
     for (on, name), shares in zip(shown, share.reshape(len(shown), kinds, columns), strict=True):
         result[on].append({"stream": name, "busy": _sparse(shares, (*PHASES, "unknown"))})
     return result
+
+
+def _spans(overview: Overview, lanes: _Lanes, most: int) -> dict[str, Any]:
+    """The longest ops as columns. A span: kernels of one op right after one another on a lane; by kernel name without an op."""
+    division, records = overview.division, overview.records
+    ops, op_of = _codes([one.op for one in records.calls])
+    call, name = records["call"][division.row], records["name"][division.row]
+    op, phase = np.where(call >= 0, op_of[call], -1), records["phase"][division.row].astype(np.int64)
+    name = np.where(op < 0, name, -1)
+    order = np.lexsort((lanes.begin, lanes.of))
+    lane, op, phase, name, begin, end = (each[order] for each in (lanes.of, op, phase, name, lanes.begin, lanes.end))
+    alike = (lane[1:] == lane[:-1]) & (op[1:] == op[:-1]) & (phase[1:] == phase[:-1]) & (name[1:] == name[:-1])
+    close = begin[1:] - end[:-1] <= division.wall_ns // (8 * COLUMNS)
+    first = np.flatnonzero(np.append(True, ~(alike & close))[: len(lane)])
+    last = np.append(first[1:], len(lane)) - 1
+    dur = end[last] - begin[first]
+    chosen = np.sort(largest(dur, most))
+    at = first[chosen]
+    texts = [ops[code] if code >= 0 else short_name(records.strings[text])
+             for code, text in zip(op[at].tolist(), name[at].tolist(), strict=True)]  # fmt: skip
+    names = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return {
+        "all": len(chosen) == len(first), "lane": lane[at].tolist(), "start_ns": begin[at].tolist(),
+        "dur_ns": dur[chosen].tolist(),
+        "phase": np.where(phase[at] < 0, len(PHASES), phase[at]).tolist(), "op": [names[text] for text in texts],
+        "names": [text_of(text) or "(no name)" for text in names],
+    }  # fmt: skip
 
 
 def _idle(overview: Overview, columns: int) -> Floats:

@@ -109,7 +109,8 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     if of.steps is not None:
         several = f"median of {of.steps.count}: {human(of.steps.min_ns, 'ns')} to {human(of.steps.max_ns, 'ns')}"
         yield "Step", human(of.steps.median_ns, "ns"), several if of.steps.count > 1 else "one step"
-    yield "Wall time", human(of.wall_ns, "ns"), "of the window" if of.steps else "no steps are marked"
+    if of.steps is None or of.steps.count > 1 or of.steps.median_ns != of.wall_ns:
+        yield "Wall time", human(of.wall_ns, "ns"), "of the window" if of.steps else "no steps are marked"
     count = len(of.devices)
     mean = f", mean of {count} devices" if count > 1 else ""
     yield (
@@ -129,7 +130,8 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     used = of.utilised
     known = used.peak_flops_per_s is not None
     peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else of.without_mfu
-    yield "MFU", utilised(used.mfu, used.mfu_min), peak
+    if (used.mfu, used.mfu_min) != (None, None) or used.flops or used.flops_min:
+        yield "MFU", utilised(used.mfu, used.mfu_min), peak
     if used.hfu != used.mfu or used.hfu_min != used.mfu_min:
         yield "HFU", utilised(used.hfu, used.hfu_min), "including recomputation"
     rate = at_least(used.flops_per_busy_s, used.flops_per_busy_s_min, lambda number: human(number, "FLOP/s"))
@@ -139,7 +141,7 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     yield (
         ("Kernels" if of.on_gpu else "Ops"),
         f"{of.kernels:,}",
-        f"{human(of.kernel_ns, 'ns')} of all devices" if count > 1 else human(of.kernel_ns, "ns"),
+        f"{human(of.kernel_ns // of.kernels, 'ns')} each on average" if of.kernels else "",
     )
 
 

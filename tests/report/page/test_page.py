@@ -18,7 +18,7 @@ from pyprof.cli import main
 from pyprof.report.page.cells import cells_of
 from pyprof.report.page.data import Section, section_of
 from pyprof.report.page.job import job_section
-from pyprof.report.page.render import embedded, render
+from pyprof.report.page.render import embedded, pieces, render
 from pyprof.report.page.timeline import timeline_of
 from pyprof.report.ranks.units import files_of
 from pyprof.report.summary.make import kernels_of
@@ -104,6 +104,10 @@ def test_what_two_steps_hold(tmp_path: Path) -> None:
     busy = np.sum(list(stream["busy"].values()), axis=0)
     assert busy.sum() == 1000 * timeline["columns"] * 60_000 / 200_000
     assert busy[: timeline["columns"] // 20].sum() == 0, "nothing runs in the first 10 us"
+    spans = timeline["spans"]
+    assert spans["all"] and [spans["names"][op] for op in spans["op"]] == ["mm", "add", "mm", "add"]
+    assert sum(spans["dur_ns"]) == 60_000 and spans["lane"] == [0] * 4
+    assert section.sentences["all"].startswith("A step takes 100 us (median of 2); the GPU is busy 30 % of the time and idle")
     assert "The op with most of it is mm (67 %)." in section.sentences["layers"]
     assert "The layer with most of it is model.fc (67 %)." in section.sentences["layers"]
     assert "70 %" in section.sentences["idle"] and "of it comes just before" in section.sentences["idle"]
@@ -111,6 +115,22 @@ def test_what_two_steps_hold(tmp_path: Path) -> None:
     assert sum(one["time_ns"] for one in places) == 140_000 and sum(one["gaps"] for one in places) == len(timeline["gaps"])
     assert all(sum(ns for _, ns in one["causes"]) == one["time_ns"] for one in places)
     assert {(one["op"], one["layer"]) for one in places} == {("mm", "model.fc"), ("add", ""), ("the window's end", "")}
+
+
+@pytest.mark.parametrize(
+    ("do", "expected"),
+    [
+        ("torch.compile(model)", ["torch.compile(model)"]),
+        ("f(x=1).to(d, n=True) and model.g(y=1): so", ["f(x=1).to(d, n=True)\nmodel.g(y=1)", "so"]),
+        ("read it once: total += loss.detach(), .item() at the end",
+         ["read it once: ", "total += loss.detach()", "`.item()` at the end"]),
+        ("make it (torch.zeros(3, device=d)) or pin", ["make it (`torch.zeros(3, device=d)`) or pin"]),
+        ("pad K 9 to 16, e.g. by hand", ["pad K 9 to 16, e.g. by hand"]),
+    ],
+)  # fmt: skip
+def test_advice_is_cut_into_code_and_prose(do: str, expected: list[str]) -> None:
+    cut = [piece if boxed else "".join(f"`{text}`" if code else text for code, text in piece) for boxed, piece in pieces(do)]
+    assert cut == expected
 
 
 def test_the_page_names_what_a_roofline_lacks(captures: Path) -> None:
@@ -148,9 +168,10 @@ def test_the_least_cells_of_many_are_one_together(tmp_path: Path) -> None:
 
 def test_a_timeline_of_few_columns_holds_the_same_time(tmp_path: Path) -> None:
     overview = overview_of(two_steps().write(tmp_path / "net.sqlite"))
-    for columns in (1, 3, 7, 100):
-        timeline = timeline_of(overview, columns)
+    for files in (800, 200, 16, 1):
+        timeline = timeline_of(overview, files)
         assert timeline is not None
+        columns = timeline["columns"]
         (device,) = timeline["devices"]
         parts = [*device["idle"].values(), *(part for stream in device["streams"] for part in stream["busy"].values())]
         assert sum(map(sum, parts)) == pytest.approx(1000 * columns, abs=len(parts) * columns)
@@ -252,7 +273,7 @@ def test_two_jobs_are_compared_rank_by_rank(tmp_path: Path) -> None:
     jobs = [str(tmp_path / name) for name in ("before", "after")]
     assert main(["report", *jobs, "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count('class="job"') == 2 and "before &rarr; after" in page and "kernel time, rank by rank" in page
+    assert page.count('class="job"') == 2 and "before &rarr; after" in page and "Kernel time, rank by rank" in page
     assert len(data_of(page)) == 4 and page.index('id="comparison"') < page.index('id="job-1"') < page.index('id="capture-1"')
 
 

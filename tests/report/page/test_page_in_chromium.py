@@ -13,6 +13,7 @@ import pytest
 from pyprof.cli import main
 from tests.report.page.test_page import HOSTILE, hostile
 from tests.report.summary.test_summary import two_steps
+from tests.tiny import Nsys
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 WATCH = "document.addEventListener('securitypolicyviolation', event => console.error('policy', event.violatedDirective))"
@@ -71,7 +72,9 @@ def test_charts_and_tables_are_there(browser: Any, steps_page: Path) -> None:
             "DRAM 2.04 TB/s",
             "L2 7.22 TB/s",
         ]
-        assert page.locator(".icicle g.part.layer").count() == 3 and page.locator(".timeline path[class^=ph-]").count() == 1
+        assert (
+            page.locator(".icicle g.part.layer").count() == 1 and page.locator(".timeline .spans rect.ph-forward").count() == 4
+        )
         assert page.locator(".timeline .lane").all_text_contents() == ["GPU 0, stream 7: 30 %", "GPU 0 idle: 70 %"]
         assert (
             names(page, "ops") == ["mm", "add"]
@@ -111,22 +114,113 @@ def test_a_click_on_a_point_filters_and_its_chip_takes_it_back(browser: Any, ste
 
 def test_the_icicle_zooms_by_mouse_and_keys(browser: Any, steps_page: Path) -> None:
     with opened(browser, steps_page) as page:
-        add = page.locator('.icicle g.part[aria-label^="add"]')
+        add = page.locator('.icicle g.part[aria-label^="add"]').first
         before = add.locator("rect").bounding_box()["width"]
         add.click()
         assert add.locator("rect").bounding_box()["width"] > 2 * before and names(page, "ops") == ["add"]
+        assert page.inner_text(".way").split() == ["all", ">", "add"]
         page.keyboard.press("Escape")
-        assert add.locator("rect").bounding_box()["width"] == pytest.approx(before, abs=1) and names(page, "ops") == [
-            "mm",
-            "add",
-        ]
+        assert add.locator("rect").bounding_box()["width"] == pytest.approx(before, abs=1)
+        assert names(page, "ops") == ["mm", "add"]
         page.locator(".icicle g.part").first.focus()
         page.keyboard.press("ArrowDown")
-        assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("model,")
+        focused = "document.activeElement.getAttribute('aria-label')"
+        assert page.evaluate(focused).startswith("model > fc > mm,")
         page.keyboard.press("Enter")
         assert names(page, "ops") == ["mm"]
         page.keyboard.press("ArrowDown")
-        assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("fc,")
+        assert page.evaluate(focused).startswith("ampere_sgemm_128x64_nn,")
+        page.locator(".way button").first.click()
+        assert names(page, "ops") == ["mm", "add"]
+
+
+@pytest.fixture(scope="module")
+def layers_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four equal layers, of which one takes longer and another adds, in the only layer of a model; and one of another kind."""
+    n, folder = Nsys(), tmp_path_factory.mktemp("layers")
+    n.range('model #pyprof{"layer":1}', 0, 1_000_000)
+    n.range('model.layers #pyprof{"layer":1}', 10, 900_000)
+    for at in range(5):
+        begin = 1_000 + 100_000 * at
+        n.range(f'model.layers.{at} #pyprof{{"layer":1}}', begin, begin + 90_000)
+        ops = ["tanh"] if at == 4 else ["relu", "add"] if at == 2 else ["relu"]
+        inner = "act" if at < 4 else "other"
+        n.range(f'model.layers.{at}.{inner} #pyprof{{"layer":1}}', begin + 100, begin + 80_000)
+        for number, op in enumerate(ops):
+            start = begin + 1_000 + 30_000 * number
+            n.range(f'{op}(fp32[8,8]) #pyprof{{"mod":"torch"}}', start, start + 20_000)
+            n.kernel(f"{op}_kernel", start + 10, start + 100, start + 10_100 + 5_000 * (at == 1))
+    path = folder / "report.html"
+    assert main(["report", str(n.write(folder / "net.sqlite")), "-o", str(path)]) == 0
+    return path
+
+
+def test_equal_layers_are_folded_until_clicked(browser: Any, layers_page: Path) -> None:
+    labels = "nodes => nodes.map(node => node.getAttribute('aria-label'))"
+    with opened(browser, layers_page) as page:
+        fold = page.locator(".icicle g.fold")
+        assert page.locator(".icicle g.part").evaluate_all(labels)[0].startswith("all > model > layers, 65.0 us")
+        assert fold.get_attribute("aria-label") == "4 x 0..3, 55.0 us, 85 %; 10.0 us to 20.0 us each; add in 1 of them"
+        fold.hover()
+        assert "longest: 2" in page.inner_text("#tip") and "add in 1 of 4" in page.inner_text("#tip")
+        fold.focus()
+        page.keyboard.press("Enter")
+        shown = page.locator(".icicle g.part").evaluate_all(labels)
+        assert [text.split(",")[0] for text in shown if text[0] in "0123"] == [
+            "0 > act > relu",
+            "1 > act > relu",
+            "2 > act",
+            "3 > act > relu",
+        ]
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        assert "15.0 us" in page.inner_text(".matched") and names(page, "ops") == ["relu"]
+
+
+def test_a_filter_marks_the_flame_graph(browser: Any, layers_page: Path) -> None:
+    with opened(browser, layers_page) as page:
+        page.fill(".query", "add")
+        assert page.locator('.icicle g.match[aria-label^="add,"]').count() == 1
+        assert page.locator('.icicle g.pale[aria-label*="relu"]').count() >= 1
+        assert page.locator('.icicle g.match[aria-label^="all"]').count() == 1
+        page.fill(".query", "")
+        assert page.locator(".icicle g.match, .icicle g.pale").count() == 0
+
+
+def test_the_timeline_zooms_by_drag_wheel_and_keys_and_names_ops(browser: Any, steps_page: Path) -> None:
+    with opened(browser, steps_page) as page:
+        chart, told = page.locator(".timeline svg"), page.locator(".zooms [role=status]")
+        chart.scroll_into_view_if_needed()
+        page.wait_for_timeout(400)
+        box = chart.bounding_box()
+        assert "mm" in page.locator(".timeline .spans text").all_text_contents()
+        page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 40)
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+        page.mouse.up()
+        assert told.inner_text() == "50.0 us to 100 us"
+        page.mouse.wheel(0, -200)
+        assert told.inner_text() == "62.5 us to 87.5 us"
+        chart.focus()
+        for key, shown in (("-", "50.0 us to 100 us"), ("Shift+ArrowLeft", "37.5 us to 87.5 us"), ("+", "56.3 us to 81.3 us")):
+            page.keyboard.press(key)
+            assert told.inner_text() == shown
+        page.keyboard.press("Escape")
+        assert "drag" in told.inner_text()
+        page.locator(".gaps .pick").first.click()
+        assert page.locator(".timeline .marked").bounding_box()["width"] > 20
+
+
+def test_code_can_be_copied(browser: Any, captures: Path, tmp_path: Path) -> None:
+    assert main(["report", str(captures / "kineto/h100_vit.json.gz"), "-o", str(tmp_path / "report.html")]) == 0
+    with opened(browser, tmp_path / "report.html") as page:
+        button = page.locator(".code .copy").first
+        button.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
+        assert "(" in page.locator(".code code").first.inner_text()
 
 
 def test_headers_sort_and_unknown_comes_last(browser: Any, steps_page: Path) -> None:

@@ -114,9 +114,8 @@ class Cells {
   }
 
   isIn(at, place) {
-    if (!this.within(this.node[at], place.layer)) return false;
-    if (place.op === undefined) return true;
-    if (this.node[at] !== place.layer || this.opName(at) !== place.op || this.of.phase[at] !== place.phase) return false;
+    if (place.op === undefined) return place.layers.some((layer) => this.within(this.node[at], layer));
+    if (!place.layers.includes(this.node[at]) || this.opName(at) !== place.op || this.of.phase[at] !== place.phase) return false;
     return place.kernel === undefined || this.of.kernel[at] === place.kernel;
   }
 

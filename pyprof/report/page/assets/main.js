@@ -41,7 +41,7 @@ function show(article, section) {
     kernels.update(cells.sums(mask, cells.of.kernel));
     if (tensor) tensor.update(cells.sums(mask.map((one, at) => (one && isProduct[at] ? 1 : 0)), verdictTexts));
     roofline.update(mask);
-    icicle.show(filter.place);
+    icicle.show(filter.place, ["group", "layer", "kernel"].some((part) => filter[part] !== null) || filter.query.trim() ? cells.masked("place") : null);
     chips();
     matched(mask);
   }
@@ -99,6 +99,25 @@ JSON.parse(document.getElementById("data").textContent).forEach((section, at) =>
   else if (!whole || whole.open) show(article, section);
   else whole.addEventListener("toggle", () => show(article, section), { once: true });
 });
+
+/* The code beside a button, to the clipboard. */
+for (const button of document.querySelectorAll(".copy")) {
+  const code = button.parentElement.querySelector("code");
+  button.addEventListener("click", async () => {
+    let done = true;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+    } catch { // not allowed here: the older way
+      const range = document.createRange();
+      range.selectNodeContents(code);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      done = document.execCommand("copy");
+    }
+    button.textContent = done ? "Copied" : "Selected: press Ctrl+C";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+}
 
 /* A link to a section that is closed opens it. */
 function reveal() {

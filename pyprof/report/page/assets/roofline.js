@@ -1,7 +1,9 @@
 /* One circle per op with its shapes: FLOP/s over FLOP/byte, area = time, below the device's limits. */
 
 const POINTS = 400; // those with most time
-const NAMED = 6; // points with a label
+const NAMED = 10; // points with a label
+const SMALL = 0.005; // of the points' time: what takes less does not widen the axes
+const FAR = 30; // times the most intensity: a ridge farther off is not drawn
 
 /* 0.01, 1, 100, 10 k */
 const power = (value) => (value < 1000 ? String(Number(value.toPrecision(1))) : scaled(value, "").replace(/\.0+(?=\D|$)/, "").trim());
@@ -12,11 +14,15 @@ class Roofline {
     const all = cells.sums(cells.mask, cells.group);
     const sent = all.filter((sum) => cells.phase(sum.cell) === "communication"); // its limit is the link, which has no line here
     const placed = all.filter((sum) => !sent.includes(sum) && sum.intensity > 0 && sum.rate > 0);
-    this.points = placed.slice(0, POINTS);
+    const spent = placed.reduce((sum, one) => sum + one.time, 0);
+    this.heavy = placed.filter((sum) => this.measured || sum.time >= SMALL * spent);
+    const [xs, ys] = this.heavy.length ? this.domains() : [[], []];
+    const near = placed.filter((sum) => sum.intensity >= xs[0] && sum.intensity <= xs[1] && sum.rate >= ys[0] && sum.rate <= ys[1]);
+    this.points = near.slice(0, POINTS);
     const unknown = all.filter((sum) => !sent.includes(sum) && !placed.includes(sum));
     const left = (ops, why) => (ops.length ? [`no point for ${count(ops.length)} ${ops.length === 1 ? "op" : "ops"} with ${time(ops.reduce((sum, one) => sum + one.time, 0))} (${percent(ops.reduce((sum, one) => sum + one.time, 0) / (cells.total || 1))}): ${why}`] : []);
     const lines = [...left(unknown, "FLOPs or bytes are unknown or zero"), ...left(sent, "communication, which the links bound"),
-      ...left(placed.slice(POINTS), "only those with most time are drawn"), ...section.roofs.notes];
+      ...left(near.slice(POINTS), "only those with most time are drawn"), ...left(placed.filter((sum) => !near.includes(sum)), "outside of the axes, which are those of what takes time"), ...section.roofs.notes];
     notes.replaceChildren(...(this.points.length ? lines : section.roofs.notes).map((line) => make("li", {}, line)));
     if (!this.points.length) {
       container.closest("section").querySelectorAll(".hint, .keys").forEach((element) => element.remove());
@@ -28,21 +34,24 @@ class Roofline {
     drawn(container, (width) => this.draw(width));
   }
 
+  /* Those of what takes time, and where the limits bend if that is near. */
   domains() {
     const { arithmetic, dram } = this.roofs;
-    const xs = this.points.map((point) => point.intensity);
-    const ys = [...this.points.map((point) => point.rate), ...arithmetic.map(([, rate]) => rate)];
-    if (dram && arithmetic.length) xs.push((1.5 * arithmetic[0][1]) / dram);
-    const x = [Math.min(...xs) / 2, Math.max(...xs) * 3];
-    return [x, [Math.max(Math.min(...this.points.map((point) => point.rate)) / 2, Math.max(...ys) / 1e9), Math.max(...ys) * 2]];
+    const xs = this.heavy.map((point) => point.intensity);
+    const rates = this.heavy.map((point) => point.rate);
+    const ridges = dram ? arithmetic.map(([, rate]) => rate / dram).filter((ridge) => ridge < FAR * Math.max(...xs)) : [];
+    const x = [Math.min(...xs) / 2, Math.max(...xs.map((one) => one * 2), ...ridges.map((one) => one * 2))];
+    const reached = arithmetic.map(([, rate]) => rate).filter((rate) => !dram || rate / dram < x[1]);
+    return [x, [Math.min(...rates) / 2, Math.max(...rates, ...reached) * 2]];
   }
 
   draw(width) {
     const narrow = width < 520;
-    const names = this.roofs.arithmetic.map(([name, rate]) => `${name} ${scaled(rate, "FLOP/s")}`);
+    const [xs, ys] = this.domains();
+    const arithmetic = this.roofs.arithmetic.filter(([, rate]) => rate <= ys[1]);
+    const names = arithmetic.map(([name, rate]) => `${name} ${scaled(rate, "FLOP/s")}`);
     const edge = { left: narrow ? 46 : 64, right: narrow ? 12 : 20 + 6.7 * Math.max(0, ...names.map((name) => name.length)), top: 12, bottom: 42, narrow };
     const height = Math.round(Math.min(560, Math.max(300, width * 0.5)));
-    const [xs, ys] = this.domains();
     const x = d3.scaleLog(xs, [edge.left, width - edge.right]);
     const y = d3.scaleLog(ys, [height - edge.bottom, edge.top]).clamp(true);
     Object.assign(this, { x, y, width, height });
@@ -81,10 +90,11 @@ class Roofline {
   }
 
   ceilings(edge) {
-    const { arithmetic, dram, l2, l1 } = this.roofs;
+    const { dram, l2, l1 } = this.roofs;
     const [x, y] = [this.x, this.y];
     const [[low, far], [bottom, top]] = [x.domain(), y.domain()];
-    const highest = arithmetic.length ? arithmetic[0][1] : top;
+    const arithmetic = this.roofs.arithmetic.filter(([, rate]) => rate <= top);
+    const highest = arithmetic.length && arithmetic.length === this.roofs.arithmetic.length ? arithmetic[0][1] : top;
     const [layer, names] = ["roofs", "roofs names"].map((kind) => this.svg.append("g").attr("class", kind));
     this.taken = [];
     let above = -Infinity; // the name above, which this one must not touch
@@ -108,26 +118,35 @@ class Roofline {
       const share = x2 - x1 > 400 ? 0.2 : 0.4;
       const [atX, atY] = [x1 + share * (x2 - x1), y1 + share * (y2 - y1)];
       names.append("text").attr("transform", `translate(${atX},${atY}) rotate(${angle})`).attr("y", offset).attr("text-anchor", "middle").text(`${name} ${scaled(rate, "B/s")}`);
+      for (let by = -3; by <= 3; by++) this.taken.push([atX + 15 * by * Math.cos(Math.atan2(y2 - y1, x2 - x1)) - 9, atY + 15 * by * Math.sin(Math.atan2(y2 - y1, x2 - x1)) + offset - 12, 18, 16]);
     }
   }
 
-  /* The largest points by name, where no other name is. */
+  /* The largest points by name, each moved to where no other name and, if it can be, no circle is; a line leads back. */
   names(radius, edge) {
     const labels = this.svg.append("g").attr("class", "labels");
     const named = new Set(); // each op once: its other points are near, or told by their tips
-    for (const point of this.points) {
+    const meet = (one, other) => one[0] < other[0] + other[2] && other[0] < one[0] + one[2] && one[1] < other[1] + other[3] && other[1] < one[1] + one[3];
+    const circles = this.points.map((point) => [this.x(point.intensity) - radius(point), this.y(point.rate) - radius(point), 2 * radius(point), 2 * radius(point)]);
+    this.points.forEach((point, number) => {
       const text = this.cells.opName(point.cell).slice(0, 28);
-      if (named.size >= NAMED) break;
-      if (named.has(text)) continue;
-      const wide = 6.6 * text.length;
-      const right = this.x(point.intensity) + radius(point) + 4;
-      const left = right + wide > this.width - edge.right ? right - 2 * radius(point) - 8 - wide : right;
-      const box = [left, this.y(point.rate) - 7, wide, 14];
-      if (left < edge.left || this.taken.some((other) => box[0] < other[0] + other[2] && other[0] < box[0] + box[2] && box[1] < other[1] + other[3] && other[1] < box[1] + box[3])) continue;
+      if (named.size >= NAMED || named.has(text)) return;
+      const [cx, cy, wide] = [this.x(point.intensity), this.y(point.rate), 6.6 * text.length];
+      const places = [];
+      for (const more of [4, 18, 34, 52]) {
+        const off = radius(point) + more;
+        for (const [dx, dy] of [[1, 0], [-1, 0], [0.7, -0.7], [0.7, 0.7], [-0.7, -0.7], [-0.7, 0.7], [0, -1], [0, 1]]) places.push([[cx + dx * off - (dx > 0 ? 0 : dx < 0 ? wide : wide / 2), cy + dy * (off + 4) - 7, wide, 14], more]);
+      }
+      const free = places.filter(([box]) => box[0] >= edge.left && box[0] + wide <= this.width - edge.right && box[1] >= edge.top && box[1] + 14 <= this.height - edge.bottom && !this.taken.some((other) => meet(box, other)));
+      const found = free.find(([box]) => !circles.some((other, at) => at !== number && meet(box, other))) || free[0];
+      if (!found) return;
+      const [box, more] = found;
       named.add(text);
       this.taken.push(box);
-      labels.append("text").attr("x", left).attr("y", box[1] + 11).text(text);
-    }
+      const nearX = Math.max(box[0], Math.min(cx, box[0] + wide));
+      if (more > 4) labels.append("path").attr("d", `M${cx},${cy}L${nearX},${box[1] + 7}`);
+      labels.append("text").attr("x", box[0]).attr("y", box[1] + 11).text(text);
+    });
   }
 
   about(point) {
