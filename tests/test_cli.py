@@ -161,12 +161,21 @@ def test_a_report_is_exported_by_an_nsys_that_install_nsys_put_beside(
     nsys, report = tmp_path / "bin" / "nsys", tmp_path / "x.nsys-rep"
     report.write_bytes(b"\x00report")
     nsys.parent.mkdir()
-    nsys.write_text("#!/bin/sh\necho the report is too new\nexit 1\n")
+    nsys.write_text("#!/bin/sh\necho it is damaged\nexit 1\n")
     nsys.chmod(0o755)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("PYPROF_NSYS_HOME", str(tmp_path))
     code, _, err = _run(capsys, "prof", str(report))
-    assert code == 1 and "nsys could not export it: the report is too new" in err
+    assert code == 1 and "nsys could not export it: it is damaged" in err
+    said = (
+        "Exportation error: Report was created in Nsight Systems version (2024.2.3.38-2423v0), newer than your current version"
+    )
+    nsys.write_text(f"#!/bin/sh\necho '{said} (2023.4.4.54-2344v0).' >&2\necho Please update >&2\nexit 1\n")
+    code, _, err = _run(capsys, "prof", str(report))
+    assert code == 1 and "of nsys 2024.2.3.38, newer than the nsys here, 2023.4.4.54" in err
+    assert "hint: with nsys 2024.2.3.38 or newer: nsys export" in err
+    (tmp_path / "x.sqlite").touch()
+    assert f"hint: an export lies beside it: {tmp_path / 'x.sqlite'}" in _run(capsys, "prof", str(report))[2]
 
 
 def test_an_unknown_column_offers_the_nearest(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
     pyprof counters net.csv                        ncu --csv, or a report (.ncu-rep)
     pyprof counters net.csv --trace net.sqlite     with ops, layers, times and needed FLOPs from a capture of the same program
     pyprof counters trace.json                     counters that torch.profiler recorded
+    pyprof counters net.sqlite                     what nsys sampled (`pyprof run --metrics all`), by step, layer and op
     pyprof counters proton.hatchet                 kernels and scopes of Triton's Proton, also as .chrome_trace
     pyprof counters --metrics A100                 the command line of ncu that records what is used here
 

@@ -27,7 +27,7 @@ from pyprof.errors import EmptyCapture, InputError, PyprofError, ToolError, Usag
 from pyprof.messages import tell, told_late
 from pyprof.parse.records.dataset import named_rank
 from pyprof.recording.limits import Bounds, ns_per_byte
-from pyprof.recording.metrics import measuring
+from pyprof.recording.metrics import SAMPLED, measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
 from pyprof.recording.results import record_name
 from pyprof.recording.run import INDUCTOR, Recording, RunPlan, choose_tool, record
@@ -64,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-stacks", dest="stacks", action="store_false", help=text)
     parser.add_argument("--memory", action="store_true", help="torch.profiler: record allocations, for `pyprof memory`")
-    text = "torch.profiler: record hardware metrics, by Nsight Compute's names, for `pyprof counters`"
+    text = (
+        "record hardware metrics for `pyprof counters`: by Nsight Compute's names with torch.profiler; "
+        f"{SAMPLED}: nsys samples a set of its own through time"
+    )
     parser.add_argument("--metrics", metavar="METRIC,...", help=text)
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
     text = "a Python program, or a command that runs one in its own process or by torchrun"
@@ -120,13 +123,17 @@ def _bounds(options: argparse.Namespace) -> Bounds:
 
 
 def _tool(wanted: str, metrics: Sequence[str]) -> str:
-    """The tool that records: counters come from torch.profiler. Raises ToolError if the torch of this Python has none."""
+    """The tool that records: metrics by name come from torch.profiler. Raises ToolError if this torch has none."""
     if not metrics:
         return wanted
-    if wanted == "nsys":
+    sampled = SAMPLED in metrics
+    if (wanted == "nsys" and not sampled) or (sampled and (wanted == "torch" or len(metrics) > 1)):
         raise UsageError(
-            "nsys records no hardware metrics of launches", "--tool torch, or Nsight Compute: pyprof counters --metrics"
+            "nsys samples a set of metrics of its own, torch.profiler takes them by name",
+            f"--tool nsys --metrics {SAMPLED}; --tool torch --metrics NAME,...; or Nsight Compute: pyprof counters --metrics",
         )
+    if sampled:
+        return "nsys"
     with suppress(ImportError):  # the program may have another Python
         measuring(metrics, per_kernel=True)
     return "torch"

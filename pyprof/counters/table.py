@@ -4,8 +4,8 @@ Each row takes its op, layer and times from the matching record; if several matc
 no file and prints nothing.
 
 Samples of a device's counters over time, and the records that ran meanwhile -> a table by step, layer and op. A sample is
-the mean since the previous one. A kernel is weighted by its overlap with each sample, so a figure is the mean over the time in
-which an op's kernels ran; it says nothing about a single kernel.
+the mean since the previous one of all that ran on the device: it counts for an op whose kernels filled at least half of that
+time, weighted by how much of it. An op of short kernels may have none; a figure says nothing about a single kernel.
 """
 
 from __future__ import annotations
@@ -356,14 +356,14 @@ _GROUPED = ("step", "layer", "op")
 
 def sample_table(samples: Samples, records: RecordTable) -> Table:
     """One row a step, layer and op: its kernels, their time, and the mean of each metric meanwhile; most time first.
-
     Raises InputError if nothing ran on a device.
     """
     of = records.frame.records
     rows = np.flatnonzero(np.isin(of["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH)))
     if not len(rows):
         raise InputError(
-            "nothing ran on a GPU in it, so its samples belong to no op", "record with ProfilerActivity.CUDA as well"
+            "nothing ran on a GPU in it, so its samples belong to no op",
+            "record CUDA as well (ProfilerActivity.CUDA; nsys -t cuda,nvtx)",
         )
     keys = [records.of(key).take(rows) for key in _GROUPED]
     groups = distinct_rows(
@@ -379,26 +379,36 @@ def sample_table(samples: Samples, records: RecordTable) -> Table:
     headers += [
         Header("kernels", "Kernels", "kernels of the op"),
         Header("time", "Time(ns)", "sum of their times", "ns", 10),
+        Header("samples", "Samples", "samples in whose time its kernels ran at least half; 0: unsampled, its metrics are na"),
     ]
+    most, means = np.zeros(count, np.int64), list[Values]()
     for metric, name in enumerate(samples.metrics):
-        weighted, covered = np.zeros(count), np.zeros(count)
+        weighted, covered, number = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
         for device in np.unique(samples.device).tolist():
             mine = np.flatnonzero((of["device"][rows] == device) | (device < 0))
             chosen = (samples.metric == metric) & (samples.device == device)
-            parts = _overlap(samples.time_ns[chosen], samples.value[chosen], start[mine], end[mine])
-            weighted += np.bincount(groups.inverse[mine], parts[0], count)
-            covered += np.bincount(groups.inverse[mine], parts[1], count)
+            moments = samples.time_ns[chosen]
+            group, at, part = _shares(moments, start[mine], end[mine], groups.inverse[mine])
+            weighted += np.bincount(group, part * samples.value[chosen][at], count)
+            covered += np.bincount(group, part, count)
+            number += np.bincount(group, minlength=count)
         with np.errstate(invalid="ignore"):
-            values.append(Fractions.not_nan(weighted / covered, 2))
-        headers.append(Header(name.lower(), name, "mean while the op's kernels ran"))
-    return Table(headers, values, "samples").take(np.argsort(-time, kind="stable"))
+            means.append(Fractions.not_nan(weighted / covered, 2))
+        most = np.maximum(most, number)
+        key, text = (re.sub(r"[^\w.]+", "_", name.lower()).strip("_"), name.replace(" ", "_"))
+        headers.append(Header(key, text, "mean of these samples"))
+    return Table(headers, [*values, Integers.known(most), *means], "samples").take(np.argsort(-time, kind="stable"))
 
 
-def _overlap(times: Ints, values: Floats, start: Ints, end: Ints) -> tuple[Floats, Floats]:
-    """For each interval (the value times the time, the time) that samples cover; the first sample covers nothing before it."""
-    if len(times) < 2:
-        return np.zeros(len(start)), np.zeros(len(start))
-    edges = times - times[0]
-    area = np.concatenate([[0.0], np.cumsum(values[1:] * np.diff(edges))])
-    begin, until = (np.clip(moment - times[0], 0, edges[-1]) for moment in (start, end))
-    return np.interp(until, edges, area) - np.interp(begin, edges, area), (until - begin).astype(np.float64)
+def _shares(times: Ints, start: Ints, end: Ints, group: Ints) -> tuple[Ints, Ints, Ints]:
+    """(group, sample, ns) where the intervals of a group fill at least half of the time since the sample before."""
+    first = np.maximum(np.searchsorted(times, start, "right"), 1)
+    many = np.maximum(np.minimum(np.searchsorted(times, end, "left"), len(times) - 1) - first + 1, 0)
+    at = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
+    part = np.minimum(np.repeat(end, many), times[at]) - np.maximum(np.repeat(start, many), times[at - 1])
+    keys, inverse = np.unique(np.repeat(group, many) * len(times) + at, return_inverse=True)
+    of, at = np.divmod(keys, max(len(times), 1))
+    since = times[at] - times[at - 1] if len(at) else at
+    filled = np.minimum(np.bincount(inverse, part, len(keys)).astype(np.int64), since)  # kernels may run beside each other
+    kept = (2 * filled >= since) & (filled > 0)
+    return of[kept], at[kept], filled[kept]

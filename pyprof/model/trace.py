@@ -295,13 +295,18 @@ class Labels:
 
 
 class Samples(NamedTuple):
-    """Counters of whole devices, one value a row. metric: code into metrics; value: as in the trace."""
+    """Counters of whole devices, one value a row, by time. metric: code into metrics; value: as in the trace."""
 
     time_ns: Ints
     device: Ints
     metric: Ints
     value: Floats
     metrics: list[str]
+
+    @property
+    def note(self) -> str:
+        """A line for the user that they are there."""
+        return f"{len(self.time_ns):,} samples of hardware counters were recorded beside the kernels: see `pyprof counters`"
 
 
 @dataclass(eq=False, repr=False)

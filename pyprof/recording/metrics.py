@@ -6,11 +6,14 @@ whole device beside the kernels. Where neither is there Nsight Compute counts: t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pyprof.errors import ToolError
+from pyprof.recording.tools import ask
 
+SAMPLED = "all"  # in place of names: what nsys samples
 _LAST_CUDA = (12, 6)
 
 
@@ -45,3 +48,11 @@ def measuring(metrics: Sequence[str], per_kernel: bool) -> Measuring:
     built = "without CUDA" if version is None else f"for CUDA {version}"
     command = f"ncu --csv --page raw --nvtx --log-file net.csv --metrics {','.join(metrics)} python net.py"
     raise ToolError(f"torch {torch.__version__}, built {built}, can neither count nor sample hardware metrics", command)
+
+
+def sampling(nsys: str) -> str:
+    """The option by which this nsys samples metrics of every GPU. Raises ToolError if it has none."""
+    found = re.search("--gpu-metrics-devices?(?==)", ask(nsys, "profile", "--help")[1])
+    if found is None:
+        raise ToolError("this nsys does not sample metrics of GPUs", "nsys 2021.2 and newer do")
+    return f"{found[0]}=all"

@@ -24,6 +24,7 @@ from pyprof.messages import told_late
 from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import inject, launch
 from pyprof.recording.limits import Bounds
+from pyprof.recording.metrics import sampling
 from pyprof.recording.nsys import STARTS, Stopper, end_marked, imported, is_running, raw_of
 from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
@@ -192,6 +193,8 @@ def _under_nsys(plan: RunPlan, folder: Path, written: Path, capture_range: bool)
     command = [nsys, "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
     if capture_range:
         command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+    if plan.metrics:
+        command.append(sampling(nsys))
     if plan.forks:
         command += ["--trace-fork-before-exec=true"]
     log, launched, streams = folder / "nsys.log", _Launched(folder), (os.dup(1), os.dup(2))

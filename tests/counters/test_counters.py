@@ -7,6 +7,8 @@ import html
 import io
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from pyprof.cli import main
 from pyprof.counters.counted import metrics
 from pyprof.errors import InputError
 from pyprof.hardware.devices import load
+from pyprof.loading.load import open_trace
+from tests.tiny import Nsys
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 PID = 100
@@ -178,6 +182,59 @@ def test_samples_are_means_over_the_time_of_an_ops_kernels(tmp_path: Path, capsy
     assert {row["sm__x"] for row in found} == {"na"}  # one sample covers no time
 
 
+def sampled_by_nsys(path: Path, *more: str) -> Path:
+    """GPU 3 of nsys is CUDA's 0 (cuDevice): aten::mm runs in 100 to 300 in layer `attn`, aten::relu 300 to 310."""
+    n = Nsys()
+    n.range("attn", 1, 30)
+    n.range("aten::mm, op_id = 1", 2, 20)
+    n.range("aten::relu, op_id = 2", 40, 60)
+    n.kernel("gemm", 5, 100, 300)
+    n.kernel("relu", 45, 300, 310)
+    n.rows["TARGET_INFO_GPU"] += [(3, "NVIDIA A100-SXM4-40GB", 0, 108, 8, 0), (5, "Tesla T4", 1, 40, 7, 5)]
+    n.write(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(
+            "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, sourceId INTEGER, typeName TEXT, metricId INTEGER, metricName TEXT)"
+        )
+        db.execute(
+            "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER NOT NULL)"
+        )
+        own, other = (7 << 48) + 3, (7 << 48) + 5
+        names = [
+            (own, 0, "GA100", 0, "GPC Clock [MHz]"),
+            (own, 0, "GA100", 8, "SMs Active [Throughput %]"),
+            (other, 0, "TU104", 0, "SMs Active [Throughput %]"),
+        ]
+        db.executemany("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, ?, ?, ?)", names)
+        # relu's ten ns are a tenth of the last sample's time. The other GPU's samples are no business of device 0.
+        db.executemany(
+            "INSERT INTO GPU_METRICS VALUES (?, ?, 8, ?)", [(400, own, 7), (100, own, 1), (200, own, 60), (300, own, 80)]
+        )
+        db.executemany("INSERT INTO GPU_METRICS VALUES (?, ?, 0, ?)", [(time, other, 99) for time in (100, 200, 300, 400)])
+        for statement in more:
+            db.execute(statement)
+        db.commit()
+    return path
+
+
+def test_samples_of_nsys_are_named_and_of_their_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows_of(capsys, sampled_by_nsys(tmp_path / "net.sqlite"))
+    shown = [[row[name] for name in ("Layer", "Op", "Time(ns)", "Samples", "SMs_Active_[Throughput_%]")] for row in found]
+    assert shown == [["attn", "mm", "200", "2", "70.00"], ["-", "relu", "10", "0", "na"]]
+    assert "GPC_Clock_[MHz]" not in found[0]
+    trace = open_trace(tmp_path / "net.sqlite")
+    assert trace.notes == ["8 samples of hardware counters were recorded beside the kernels: see `pyprof counters`"]
+
+
+def test_samples_of_a_gpu_that_processes_number_differently_are_no_ones(tmp_path: Path) -> None:
+    path = sampled_by_nsys(
+        tmp_path / "net.sqlite", "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)",
+        "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (3, 0, 7), (5, 0, 7)",
+    )  # fmt: skip
+    trace = open_trace(path)
+    assert trace.samples is None and trace.notes == ["samples of 2 GPUs were not read: CUDA's number of it is not known"]
+
+
 # ---------------------------------------------------------------------------------------------- ncu beside a capture
 
 
@@ -335,7 +392,7 @@ def test_counters_in_python(tmp_path: Path) -> None:
     assert len(loaded) == 0 and loaded.counters().loc[0, "bytes_meas"] == 5
     sample = {"ph": "C", "cat": "hardware_counters", "name": "sm__x", "pid": "GPU 0 Counters", "tid": 0}
     kernel = event("kernel", "k", 100, 10, pid=0, correlation=1, device=0, stream=7)
-    samples = ({**sample, "ts": ts, "args": {"": 5}} for ts in (90, 120))
+    samples = ({**sample, "ts": ts, "args": {"": 5}} for ts in (95, 115))
     frame = pyprof.load(trace(tmp_path, op("aten::a", 0, 20), launch(1, 5), kernel, *samples)).counters()
     assert frame[["op", "sm__x"]].to_numpy().tolist() == [["a", 5.0]]
     with pytest.raises(InputError, match="no counters"):

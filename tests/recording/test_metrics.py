@@ -11,7 +11,7 @@ import torch
 import pyprof
 from pyprof.cli import main
 from pyprof.errors import ToolError
-from pyprof.recording.metrics import measuring
+from pyprof.recording.metrics import measuring, sampling
 
 METRICS = ["dram__bytes_read.sum", "dram__bytes_write.sum"]
 
@@ -77,3 +77,21 @@ def test_run_refuses_before_the_program_runs(
     assert "can neither count nor sample" in capsys.readouterr().err
     assert main(["run", "--tool", "nsys", "--metrics", METRICS[0], "net.py"]) == 2
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("option", ["--gpu-metrics-device", "--gpu-metrics-devices", ""])
+def test_nsys_samples_by_the_option_that_it_has(tmp_path: Path, option: str) -> None:
+    nsys = tmp_path / "nsys"
+    nsys.write_text(f"#!/bin/sh\necho '\t{option}='\n")
+    nsys.chmod(0o755)
+    if option:
+        assert sampling(str(nsys)) == f"{option}=all"
+        return
+    with pytest.raises(ToolError, match="does not sample"):
+        sampling(str(nsys))
+
+
+@pytest.mark.parametrize("words", [["nsys", "sm__x"], ["torch", "all"], ["auto", "all,sm__x"]])
+def test_metrics_are_by_name_or_nsyss_own(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--tool", words[0], "--metrics", words[1], __file__]) == 2
+    assert "nsys samples a set of metrics of its own" in capsys.readouterr().err

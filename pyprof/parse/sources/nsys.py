@@ -15,7 +15,7 @@ import numpy as np
 from pyprof.columns.distinct import Growing, among, distinct_rows, map_distinct, narrowest
 from pyprof.columns.types import Array, Ints
 from pyprof.errors import EmptyCapture, InputError
-from pyprof.model.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
+from pyprof.model.trace import COPY_KINDS, ActivityKind, Samples, Table, Trace, concatenated, make_table
 from pyprof.parse.sources.emit_texts import texts_reader
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
@@ -62,6 +62,8 @@ _RANGE_COLUMNS = {
 _RANGE = ("start", "end", "eventType", "globalTid", "domainId", "textId")
 _PUSH_POP, _DOMAIN = (59, 70), 75
 _KINDS = (59, 60, 70, 71, _DOMAIN)  # push/pop and start/end; 70 and 71 are the same imported from a text file
+_METRICS = "TARGET_INFO_GPU_METRICS"
+_SAMPLE = {"time_ns": "timestamp", "type": "typeId", "metric": "metricId", "value": "value"}
 _PROCESS = ~_TID_MASK  # the bits of a globalTid that identify its process
 
 
@@ -81,9 +83,10 @@ def read(db: Database) -> Trace:
     trace.memory = export.memory()
     trace.threads, trace.processes = export.threads()
     trace.devices = export.devices()
+    trace.samples = export.samples()
     if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
         raise _empty(db, trace)
-    trace.notes += export.left_out.notes()
+    trace.notes += [*export.left_out.notes(), *([trace.samples.note] if trace.samples else [])]
     trace.left_out = export.left_out.activities
     if not len(trace.launches["corr"]) and db.has("DIAGNOSTIC_EVENT", "text"):
         said = db.rows("SELECT text FROM DIAGNOSTIC_EVENT")
@@ -101,6 +104,7 @@ class _Export:
         self.process_of: dict[int, int] = {}  # globalPid -> row of processes
         self.thread_of: dict[int, int] = {}  # globalTid -> row of threads
         self.left_out = LeftOut()
+        self.ordinals: dict[int, set[int]] = {}  # of a GPU, by nsys's number: as CUDA numbers it
         if db.has("StringIds", "id", "value"):
             for number, value in db.rows("SELECT id, value FROM StringIds"):
                 if isinstance(number, int):
@@ -291,10 +295,14 @@ class _Export:
         pids = (np.fromiter(self.process_of, np.int64, len(self.process_of)) >> _TID_BITS) & _TID_MASK
         process_of = dict(zip(pids.tolist(), self.process_of.values(), strict=True))
         row_of = dict(zip(gpus.tolist(), range(len(gpus)), strict=True))
+        self.ordinals = {gpu: {number} for gpu, number in zip(gpus.tolist(), columns["device"].tolist(), strict=True)}
+        if len(seen["gpu"]):
+            self.ordinals = {gpu: set() for gpu in gpus.tolist()}
         known = []
         for gpu, ordinal, pid in zip(seen["gpu"].tolist(), seen["ordinal"].tolist(), seen["pid"].tolist(), strict=True):
             if gpu in row_of and pid in process_of:
                 known.append((row_of[gpu], ordinal, process_of[pid]))
+                self.ordinals[gpu].add(ordinal)
         if known:
             rows, ordinals, processes = np.array(known, np.int64).T
             columns = {name: values[rows] for name, values in columns.items()} | {"device": ordinals, "process": processes}
@@ -302,6 +310,32 @@ class _Export:
             either = ", ".join(map(self.trace.strings.__getitem__, columns["name"][np.argsort(gpus)].tolist()))
             self.trace.notes.append(f"which GPU ran is uncertain, since their order for CUDA was not recorded: one of {either}")
         return make_table("devices", columns)
+
+    def samples(self) -> Samples | None:
+        """Counters that nsys sampled on whole GPUs (--gpu-metrics-devices), of those whose number for CUDA is certain."""
+        columns = self.db.integers("GPU_METRICS", _SAMPLE, narrow=True)
+        keep = np.logical_and.reduce([values >= 0 for values in columns.values()])
+        time, types, metrics, value = (values[keep] for values in columns.values())
+        (types, metrics), _, inverse = distinct_rows(types, metrics)
+        owned = [number for numbers in self.ordinals.values() for number in numbers]
+        gpus = [self.ordinals.get(one & 0xFF, set()) for one in types.tolist()]
+        device = np.array([min(known) if [owned.count(one) for one in known] == [1] else -1 for known in gpus], np.int64)
+        if lost := len({one & 0xFF for one in types[device < 0].tolist()}):
+            self.trace.notes.append(f"samples of {lost} GPU{'s' * (lost > 1)} were not read: CUDA's number of it is not known")
+        name_of = {}
+        if self.db.has(_METRICS, "typeId", "metricId", "metricName"):
+            rows = self.db.rows(f'SELECT "typeId", "metricId", "metricName" FROM "{_METRICS}"')
+            name_of = {(type_, number): _text(name) for type_, number, name in rows}
+        names = [name_of.get(pair) or f"metric {pair[1]}" for pair in zip(types.tolist(), metrics.tolist(), strict=True)]
+        codes = {name: code for code, name in enumerate(sorted({*names}))}
+        device, metric = device[inverse], np.array([codes[name] for name in names], np.int64)[inverse]
+        order = np.lexsort((value, metric, device, time))
+        order = order[device[order] >= 0]
+        return (
+            Samples(time[order], device[order], metric[order], value[order].astype(np.float64), list(codes))
+            if len(order)
+            else None
+        )
 
 
 def _empty(db: Database, trace: Trace) -> EmptyCapture:

@@ -89,8 +89,7 @@ def notes_of(trace: Trace, shapes: bool, sources: bool, shared: int) -> list[str
         count = len(trace.measured)
         notes.append(f"{count} ranges of measured counters were recorded in place of kernels: see `pyprof counters`")
     elif trace.samples is not None:
-        count = len(trace.samples.time_ns)
-        notes.append(f"{count:,} samples of hardware counters were recorded beside the kernels: see `pyprof counters`")
+        notes.append(trace.samples.note)
     if shared:
         what = f"{shared} of the kernels, copies and fills"
         notes.append(f"process unknown, since several in the file used the same correlation ids: {what}")
