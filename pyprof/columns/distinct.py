@@ -18,7 +18,6 @@ from pyprof.columns.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
 _HASHED_ROWS = 1 << 14
-_MOST_LOOKED_UP = 1 << 20  # entries of a lookup table
 
 
 class Distinct(NamedTuple):
@@ -190,40 +189,9 @@ def _hashed(key: Ints) -> tuple[Ints, Ints]:
 
 def map_distinct(values: Array, function: Callable[[int], int]) -> Array:
     """A function of integers applied once to each distinct value, smallest first."""
-    if not len(values):
-        return np.empty(0, np.int32)
-    known = _some_of_all(values)
-    mapped = narrowest(np.fromiter(map(function, known.tolist()), np.int64, len(known)))
-    heads = _heads(values)
-    found, low, width = values[heads], int(known[0]), int(known[-1]) - int(known[0]) + 1
-    if width <= min(len(values), _MOST_LOOKED_UP):  # dense values index a table
-        table = np.zeros(width, mapped.dtype)
-        table[known.astype(np.int64) - low] = mapped
-        found = table.take(found.astype(np.int64) - low)
-    else:
-        found = mapped[np.searchsorted(known, found)]
-    return np.repeat(found, np.diff(np.append(heads, len(values)))) if len(heads) < len(values) else found
-
-
-def _heads(values: Ints) -> Ints:
-    """First row of each run of equal values; columns of threads and processes have few."""
-    return np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
-
-
-def _some_of_all(values: Ints) -> Ints:
-    """The distinct values, ascending. Sorts all only if their range is large and a sample misses some of them."""
-    values = values[_heads(values)]
-    least, most = int(values.min()), int(values.max())
-    if most - least < 4 * len(values) + 1024:
-        there = np.zeros(most - least + 1, np.bool_)
-        there[values.astype(np.int64) - least] = True
-        return np.flatnonzero(there) + least
-    known = distinct_values(values[:: max(len(values) // 1024, 1)])
-    if len(known) < 256:
-        place = np.searchsorted(known, values)
-        if (known[np.minimum(place, len(known) - 1)] == values).all():
-            return known
-    return distinct_values(values)
+    found = distinct_rows(values)
+    known = found.columns[0].tolist()
+    return narrowest(np.fromiter(map(function, known), np.int64, len(known)))[found.inverse]
 
 
 def narrowest(values: Array) -> Array:

@@ -103,14 +103,9 @@ def terminated_by_exception() -> Iterator[None]:
     try:
         yield
     finally:
-        remove_unfinished()
+        for hidden in (*_unfinished,):
+            _forget(hidden)
         signal.signal(signal.SIGTERM, before)
-
-
-def remove_unfinished() -> None:
-    """Remove the hidden files of this process."""
-    for hidden in (*_unfinished,):
-        _forget(hidden)
 
 
 def is_direct(path: Path) -> bool:

@@ -52,7 +52,9 @@ def write_lines(lines: Lines, table: AnyTable, change: Callable[[str], str], str
     for part in table.parts():
         stream.write(begin)  # after the first rows are computed: a damaged file fails there
         begin = ""
-        values = [_field(v, texts, lines.finite) for v, texts in zip(part.values, fields, strict=True)]
+        values = [Texts(v.codes, of(v)) if isinstance(v, Texts) else v for v, of in zip(part.values, fields, strict=True)]
+        if lines.finite:
+            values = [v._replace(unknown=v.unknown | ~np.isfinite(v.values)) if isinstance(v, Fractions) else v for v in values]
         for start in range(0, len(values[0].unknown) if values else 0, PART_ROWS):
             for text in made([v.take(slice(start, start + PART_ROWS)) for v in values]):
                 some, skipped = text[skipped:], 0
@@ -100,15 +102,6 @@ def _arrow_rows(lines: Lines) -> Callable[[Sequence[Values]], Iterator[Text]] | 
             yield from _python_rows(lines, [v.take(slice(done, None)) for v in values])
 
     return rows
-
-
-def _field(values: Values, texts: PerPool[list[str]], finite: bool) -> Values:
-    """A column with its texts made into fields."""
-    if isinstance(values, Texts):
-        return Texts(values.codes, texts(values))
-    if finite and isinstance(values, Fractions):
-        return values._replace(unknown=values.unknown | ~np.isfinite(values.values))
-    return values
 
 
 def _field_texts(change: Callable[[str], str], empty: str, shown: bool, values: Texts) -> list[str]:

@@ -134,7 +134,7 @@ def launch_of_activity(trace: Trace) -> Array:
     order = _outermost(known, trace.threads["tid"], launches, usable)
     rows, known = usable[order], known[order]
     wanted = _pair_code(activities["process"], corr, corr)
-    first = _first_places(known, wanted)
+    first = np.searchsorted(known, wanted)
     found = corr >= 0
     found &= first < len(known)
     found[found] = known[first[found]] == wanted[found]
@@ -269,17 +269,6 @@ def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInf
         return code_of.get((of_process, ordinal), code_of.get((-1, ordinal), -1 if len(kinds) > 1 or ordinal < 0 else 0))
 
     return found, map_distinct(process.astype(np.int64) * width + (device - low), code)
-
-
-def _first_places(known: Ints, wanted: Ints) -> Ints:
-    """np.searchsorted(known, wanted) for numbers that are there; for the rest some index that holds another number, or none."""
-    low, high = (int(known[0]), int(known[-1])) if len(known) else (0, -1)
-    if high - low >= 8 * len(known):
-        return np.searchsorted(known, wanted)
-    table = np.full(high - low + 2, len(known), np.int32)
-    table[known[::-1] - low] = np.arange(len(known) - 1, -1, -1, dtype=np.int32)
-    inside = (wanted >= low) & (wanted <= high)
-    return table[np.where(inside, wanted - low, high - low + 1)].astype(np.int64)
 
 
 def _pair_code(process: Array, ids: Array, corr: Array) -> Ints:

@@ -232,13 +232,6 @@ def leaked(trace: Trace) -> Bools:
     return np.asarray((open_ == 1) | (ends_last & (ends_last.sum() > 1) & (last >= everything)))
 
 
-def _opened_again(ranges: Table, rows: Ints) -> Bools:
-    """Which of these ranges, that were never closed, have others of their text among them on their thread: a program that opens
-    a range again and again and forgets to close it."""
-    _, _, which = distinct_rows(ranges["thread"][rows], ranges["label"][rows])
-    return np.asarray(np.bincount(which, minlength=1)[which] > 1)
-
-
 def _name_leaks(markers: list[Marker], label: Array) -> list[str]:
     """One note on ranges that were opened again and again and never closed, if there are any. label: of each."""
     if not len(label):
@@ -323,7 +316,9 @@ class CaptureFacts:
         never = leaked(trace)
         rows = np.flatnonzero(never)
         self._leaked = rows[self.labels.context[self.ranges["label"][rows]]]
-        again = _opened_again(self.ranges, self._leaked)
+        # A program that opens a range again and again and forgets to close it: others of its text on its thread are left too.
+        _, _, alike = distinct_rows(self.ranges["thread"][self._leaked], self.ranges["label"][self._leaked])
+        again = np.bincount(alike, minlength=1)[alike] > 1
         self.notes = _name_leaks(trace.markers, self.ranges["label"][self._leaked[again]])
         self._leaked = self._leaked[~again]
         self.kept: Bools = np.logical_not(never, out=never)

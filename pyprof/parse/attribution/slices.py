@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.columns.distinct import Growing, distinct_values, extent, narrowest, row_type
 from pyprof.columns.nesting import stable_order
@@ -67,29 +66,23 @@ class Slices:
         self.open_first = first[self.open].astype(np.int64)
         self.open_last = np.searchsorted(self.cuts, self.end[self.open], "left")
         self.open_whole = whole[ranges["label"][self.open]]
-        number = self._fewer_cuts(len(first))
-        self.count = len(self.cuts) + 1
-        self.rows = _RowsByGroup(number[first], self.count)
-        self.kernels = _RowsByGroup(np.searchsorted(self.cuts, when, "right").astype(np.int16), self.count)
-
-    def _fewer_cuts(self, rows: int) -> npt.NDArray[np.int16]:
-        """Drop cuts at which too many ranges are open, and all but one of those through a range that must not be cut. Returns
-        the new number of each former slice."""
+        # Cuts at which too many ranges are open go, and all but one of those through a range that must not be cut.
         keep = np.ones(len(self.cuts), np.bool_)
-        opened = np.bincount(self.open_first, minlength=len(self.cuts) + 1) - np.bincount(
-            self.open_last, minlength=len(self.cuts) + 1
-        )
-        keep[np.cumsum(opened)[:-1] > max(_MOST_OPEN, rows // (4 * len(opened)))] = False
+        opened = np.bincount(self.open_first, minlength=len(self.cuts) + 1)
+        opened -= np.bincount(self.open_last, minlength=len(self.cuts) + 1)
+        keep[np.cumsum(opened)[:-1] > max(_MOST_OPEN, len(first) // (4 * len(opened)))] = False
         for row in np.flatnonzero(self.open_whole & (self.open_last - self.open_first > 1)).tolist():
             through = np.flatnonzero(keep[self.open_first[row] : self.open_last[row]]) + self.open_first[row]
             keep[through[1:]] = False
-        number = np.concatenate([[0], np.cumsum(keep)]).astype(np.int16)
+        number = np.concatenate([[0], np.cumsum(keep)]).astype(np.int16)  # of each former slice
         self.cuts = self.cuts[keep]
         self.open_first, self.open_last = number[self.open_first].astype(np.int64), number[self.open_last].astype(np.int64)
         still = self.open_last > self.open_first
         self.open, self.open_whole = self.open[still], self.open_whole[still]
         self.open_first, self.open_last = self.open_first[still], self.open_last[still]
-        return number
+        self.count = len(self.cuts) + 1
+        self.rows = _RowsByGroup(number[first], self.count)
+        self.kernels = _RowsByGroup(np.searchsorted(self.cuts, when, "right").astype(np.int16), self.count)
 
     def __iter__(self) -> Iterator[Slice]:
         edges = [-1 - NEVER, *self.cuts.tolist(), NEVER]

@@ -8,7 +8,7 @@ time is its self time: in it, and in no place inside of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ def whereabouts(trace: Trace, launch: Array) -> Whereabouts | None:
     least = int(length[min(len(length), _MOST) - 1])
     times = [one.chosen(one.end_ns - one.begin_ns >= least) for one in times]
     names: dict[str, int] = {}
-    did = _intervals(trace, names, min(int(one.begin_ns[0]) for one in times if len(one.begin_ns)))
+    did = _intervals(trace, names, times)
     pids, tree, rows, at = trace.processes["pid"], _Tree(), list[Ints](), 0
     found = Whereabouts(names=list(names))
     for one in times:
@@ -86,7 +86,7 @@ def whereabouts(trace: Trace, launch: Array) -> Whereabouts | None:
     return _pruned(found, tree, time, node, ns, number)
 
 
-def _units(trace: Trace, launch: Array) -> list[tuple[Ints, Ints, Ints]]:
+def _units(trace: Trace, launch: Array) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Begin, end and thread that launched them of each device's activities; without any, of the innermost ops by process."""
     activities, ranges = trace.activities, trace.ranges
     if len(activities["start_ns"]):
@@ -102,7 +102,9 @@ def _units(trace: Trace, launch: Array) -> list[tuple[Ints, Ints, Ints]]:
         inner = np.append((thread[1:] == thread[:-1]) & (start[1:] < end[:-1]), False)  # another one begins in it
         start, end, thread = (column[~inner[: len(column)]] for column in (start, end, thread))
         unit = trace.threads["process"][thread].astype(np.int64)
-    return [(start[mine], end[mine], thread[mine]) for one in distinct_values(unit).tolist() for mine in [unit == one]]
+    for one in distinct_values(unit).tolist():
+        mine = unit == one
+        yield start[mine], end[mine], thread[mine]
 
 
 def _between(trace: Trace, start: Ints, end: Ints, thread: Ints) -> list[_Times]:
@@ -111,7 +113,8 @@ def _between(trace: Trace, start: Ints, end: Ints, thread: Ints) -> list[_Times]
     order = np.argsort(start, kind="stable")
     start, thread = start[order], thread[order]
     until = np.maximum.accumulate(np.maximum(end[order], start))
-    found, ranges = [_Times(until[:-1], start[1:], thread[1:])], trace.ranges
+    long = np.flatnonzero(start[1:] - until[:-1] >= LEAST_NS)
+    found, ranges = [_Times(until[long], start[long + 1], thread[long + 1])], trace.ranges
     for at, edge in ((0, int(start[0])), (-1, int(until[-1]))):
         around = (ranges["thread"] == thread[at]) & (ranges["open"] == 0)
         around &= (ranges["start_ns"] <= edge) & (ranges["end_ns"] >= edge)
@@ -125,11 +128,17 @@ def _between(trace: Trace, start: Ints, end: Ints, thread: Ints) -> list[_Times]
 def _cut(times: _Times, ranges: TraceTable, threads: Ints) -> _Times:
     """The times that the first ranges of these threads begin in, from there on, and those that the last ones end in, up to
     there: a window of steps begins and ends so."""
-    mine = np.isin(ranges["thread"], threads) & (ranges["open"] == 0) & (ranges["thread"] >= 0)
+    wanted = np.zeros(int(threads.max()) + 2, np.bool_)
+    wanted[threads] = True
+    wanted[-1] = False  # of no thread
+    mine = wanted.take(ranges["thread"], mode="clip") & (ranges["thread"] >= 0) & (ranges["open"] == 0)
     parts = [np.empty((3, 0), np.int64)]
-    for edges, first in ((ranges["start_ns"][mine], True), (ranges["end_ns"][mine], False)):
-        edge = np.sort(edges.astype(np.int64))
-        edge = edge[:_MOST_AROUND] if first else edge[-_MOST_AROUND:]
+    for name, first in (("start_ns", True), ("end_ns", False)):
+        edge = ranges[name][mine]  # a copy
+        if (rest := len(edge) - _MOST_AROUND) > 0:
+            edge.partition(_MOST_AROUND if first else rest)
+            edge = edge[:_MOST_AROUND] if first else edge[rest:]
+        edge = np.sort(edge.astype(np.int64))
         at = np.searchsorted(times.begin_ns, edge, "right") - 1
         inside = (at >= 0) & (edge < times.end_ns[at]) if len(times.begin_ns) else np.zeros(len(edge), np.bool_)
         at, edge = at[inside], edge[inside]
@@ -145,12 +154,20 @@ def _main(trace: Trace, thread: int) -> int:
     return int(found[0]) if len(found) else -1
 
 
-def _intervals(trace: Trace, names: dict[str, int], since_ns: int) -> _Intervals:
-    """All ranges, frames and calls that end after a time; adds their names."""
+def _intervals(trace: Trace, names: dict[str, int], times: list[_Times]) -> _Intervals:
+    """All ranges, frames and calls that lie in one of these times, or around it; adds their names."""
     ranges, frames, launches = trace.ranges, trace.frames, trace.launches
+    begins, ends = (np.sort(np.concatenate([one[at] for one in times])) for at in (0, 1))
+
+    def meets(table: TraceTable) -> Bools:
+        """Whether more of the times have begun before it ends than have ended when it begins."""
+        begun = np.searchsorted(begins, table["end_ns"])
+        begun -= np.searchsorted(ends, table["start_ns"], "right")
+        return begun > 0
+
     kinds = np.array([*(_KINDS.get(marker.kind, -1) for marker in trace.markers), -1], np.int64)
     kind = np.where(ranges["open"] == 0, kinds[ranges["label"]], -1)
-    rows = np.flatnonzero((kind >= 0) & (ranges["end_ns"] > since_ns))
+    rows = np.flatnonzero((kind >= 0) & meets(ranges))
 
     def of_label(code: int) -> str:
         marker = trace.markers[code]
@@ -165,7 +182,7 @@ def _intervals(trace: Trace, names: dict[str, int], since_ns: int) -> _Intervals
         )
     ]  # fmt: skip
     for table, code in ((frames, _FUNCTION), (launches, _CALL)):
-        rows = np.flatnonzero(table["end_ns"] > since_ns)
+        rows = np.flatnonzero(meets(table))
         begin, end, thread = (table[name][rows] for name in ("start_ns", "end_ns", "thread"))
         name = _named(table["name"][rows], trace.strings.__getitem__, names)
         parts.append(_Intervals(begin, end, thread, np.full(len(rows), code), name))

@@ -204,18 +204,14 @@ class _Export:
             columns = {name: values[known] for name, values in columns.items()}
         columns["thread"] = map_distinct(columns["thread"], self.thread)
         columns["name"] = map_distinct(columns["name"], self._string)
-        loads = self._loads_of_modules()
+        # Modules and functions that calls loaded when they needed them, and code that the driver compiled, count as calls.
+        loads = self.db.integers(_OVERHEAD, {**_LAUNCH, "type": "overheadType"})
+        keep = among(loads.pop("type"), _LOADS) & (loads["thread"] >= 0) & (loads["end_ns"] > loads["start_ns"])
+        loads = {name: values[keep] for name, values in loads.items()}
+        loads["thread"] = map_distinct(loads["thread"], self.thread)
+        loads["corr"][:] = -1  # what they lie in has the number of its activity
+        loads["name"][:] = self.trace.strings.code(_LOADING) if keep.any() else -1
         return make_table("launches", {name: np.concatenate([columns[name], loads[name]]) for name in columns})
-
-    def _loads_of_modules(self) -> dict[str, Ints]:
-        """Modules and functions that calls loaded when they needed them, and code that the driver compiled, as calls."""
-        columns = self.db.integers(_OVERHEAD, {**_LAUNCH, "type": "overheadType"})
-        keep = among(columns.pop("type"), _LOADS) & (columns["thread"] >= 0) & (columns["end_ns"] > columns["start_ns"])
-        columns = {name: values[keep] for name, values in columns.items()}
-        columns["thread"] = map_distinct(columns["thread"], self.thread)
-        columns["corr"][:] = -1  # what they lie in has the number of its activity
-        columns["name"][:] = self.trace.strings.code(_LOADING) if keep.any() else -1
-        return columns
 
     def ranges(self) -> Table:
         if not self.db.has(_NVTX, "start", "end"):

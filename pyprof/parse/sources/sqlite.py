@@ -84,7 +84,14 @@ class Database:
         expected = 100 if len(header) < 100 else (65_536 if page == 1 else page) * pages if counted else 0
         if self._bytes < expected:
             raise InputError(f"{self.name}: cut short: {self._bytes} of {expected} bytes are there", "copy or export it again")
-        self._check_companions(path)
+        for suffix in _COMPANIONS:  # SQLite would open them beside the file, and wait for a pipe for ever
+            beside = os.path.realpath(path) + suffix
+            with contextlib.suppress(OSError):
+                if not stat.S_ISREG(os.stat(beside).st_mode):
+                    raise InputError(
+                        f"{self.name}: {os.path.basename(beside)} beside it is not a file",
+                        "remove it, or copy the capture elsewhere",
+                    )
         self._log = _log_of(path)
         try:
             self._driver = sqlite3.connect(uri_of(path), uri=True, isolation_level=None)
@@ -112,17 +119,6 @@ class Database:
 
     def close(self) -> None:
         self._driver.close()
-
-    def _check_companions(self, path: Path) -> None:
-        """Raise InputError if a path that SQLite would open beside the file is no file: it would wait for a pipe for ever."""
-        for suffix in _COMPANIONS:
-            beside = os.path.realpath(path) + suffix
-            with contextlib.suppress(OSError):
-                if not stat.S_ISREG(os.stat(beside).st_mode):
-                    raise InputError(
-                        f"{self.name}: {os.path.basename(beside)} beside it is not a file",
-                        "remove it, or copy the capture elsewhere",
-                    )
 
     def _fault(self, error: Exception) -> InputError:
         text = str(error)

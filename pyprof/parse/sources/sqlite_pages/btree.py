@@ -92,12 +92,6 @@ def varints(block: PageBlock, at: Ints) -> tuple[Ints, Ints]:
     return value.view(np.int64), length
 
 
-def varint_bytes(block: PageBlock, at: Ints) -> Ints:
-    """Number of bytes that each of these numbers takes."""
-    same = _bytes_of_all(block.words(at))
-    return np.broadcast_to(np.int64(same), len(at)) if same else varints(block, at)[1]
-
-
 def _bytes_of_all(words: npt.NDArray[np.uint64]) -> int:
     """Number of bytes of the varint at the beginning of each word, 0 if that differs or is more than 8."""
     every, some = int(np.bitwise_and.reduce(words)), int(np.bitwise_or.reduce(words))
@@ -221,7 +215,7 @@ class PageFile:
     def _payloads(self, block: PageBlock, at: Ints, page_end: Ints, rowids: bool) -> Cells:
         size, length = varints(block, at)
         at = at + length
-        rowid, length = varints(block, at) if rowids else (None, varint_bytes(block, at))
+        rowid, length = varints(block, at) if rowids else (None, varints(block, at)[1])
         start = at + length
         end = start + size
         if int(size.min()) < 1 or int(size.max()) > _MOST_PAYLOAD:
