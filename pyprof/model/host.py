@@ -138,7 +138,7 @@ class Host(msgspec.Struct):
     began (of many, evenly chosen ones, the first and last among them); loader: `single` for a DataLoader without workers,
     `several` with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's;
     shapes: whether ops were recorded with the shapes of their arguments; compilations: in order of begin; compiled: why, as the
-    ledger of the run keeps it."""
+    ledger of the run keeps it; classes: of modules, by their paths, "" where several have one."""
 
     work: dict[str, list[Spans]] = {}
     recorder: list[Spans] = []
@@ -158,3 +158,4 @@ class Host(msgspec.Struct):
     compilations: list[Compilation] = []
     compiled: list[CompileEvent] = []
     whereabouts: Whereabouts | None = None
+    classes: dict[str, str] = {}

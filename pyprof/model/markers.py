@@ -68,7 +68,7 @@ class Marker(NamedTuple):
     autocast made for it; src: source lines `file:line`, outermost first (OP, TRACE);
     scope: the origin of a layer's name, `module` (qualified, from the instrumenter), `layerwise` (qualified, from an engine
     whose text has its shapes too) or `user`; own: written by pyprof's
-    instrumenter, so that `text` follows its grammar; step: the number of a training step.
+    instrumenter, so that `text` follows its grammar; step: the number of a training step; cls: a module's class, "" unknown.
     """
 
     kind: Kind
@@ -80,6 +80,7 @@ class Marker(NamedTuple):
     own: bool = False
     step: int | None = None
     casts: tuple[Cast, ...] = ()
+    cls: str = ""
 
 
 # ---------------------------------------------------------------------------------------------- pyprof's own markers
@@ -134,7 +135,8 @@ def _decode_own(text: str) -> Marker | None:
         lines = tuple(map(_text, (src,) if isinstance(src, str) else src))
         return Marker(Kind.OP, text, call.op, call, lines, own=True, casts=casts)
     if "layer" in tail:
-        return Marker(Kind.LAYER, text, head, scope="module", own=True)
+        cls = tail["layer"] if isinstance(tail["layer"], str) else ""
+        return Marker(Kind.LAYER, text, head, scope="module", own=True, cls=sound_text(cls))
     if "optimizer" in tail:
         return Marker(Kind.OPTIMIZER, text, head, own=True)
     if "step" in tail:

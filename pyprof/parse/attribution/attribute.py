@@ -125,6 +125,8 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     records = _records(capture.trace, results, columns, launch_thread, on_engine)
     records.counts = {name: count for name, count in counts.items() if count}
     records.calls, records.gpus, records.engine_steps, records.host = calls, devices, engine_steps, host
+    if host is not None:
+        host.classes = results.stacks.classes
     records.notes += capture.notes
     records.unseen = unseen
     mark_steps(records, marks, lost_ns)

@@ -9,6 +9,7 @@ from pyprof.model.host import MemoryPeak
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Trace
 from pyprof.parse.attribution.launches import take
+from pyprof.parse.attribution.stacks import layers_of
 
 _PHASES = {Kind.BACKWARD: "backward", Kind.ENGINE: "backward", Kind.OPTIMIZER: "optimizer"}
 
@@ -41,7 +42,7 @@ def _ranges_at(trace: Trace, thread: int, time_ns: int) -> tuple[str | None, str
     opened = opened[np.lexsort((-ranges["end_ns"][opened], ranges["start_ns"][opened]))]
     markers = [trace.markers[label] for label in ranges["label"][opened].tolist()]
     ops = [one.call.op if one.call is not None else one.name for one in markers if one.kind in (Kind.OP, Kind.DISPATCH)]
-    layers = [one.name for one in markers if one.kind == Kind.LAYER]
+    layers = layers_of([one for one in markers if one.kind == Kind.LAYER])
     phase = next((_PHASES[one.kind] for one in reversed(markers) if one.kind in _PHASES), "forward" if ops else None)
     sources = [trace.strings[code] for code in ranges["src"][opened].tolist() if code >= 0]
     return phase, next(iter(ops), None), next(reversed(layers), None), next(reversed(sources), None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -36,8 +36,14 @@ _CROWDED = f"kernels inside more than {_MOST_ASIDE} ranges that overlap or were 
 _LIBRARY_DOMAINS = frozenset("NCCL cuBLAS cuBLASLt cuDNN cuSPARSE cuSOLVER cuFFT CCCL libcudf NVSHMEM".split())
 _LIBRARY_RANGES = (
     "nccl", "gloo", "hccl:", "xccl:", "mccl:", "cncl:", "ucc:", "mpi:", "cublas", "cudnn", "FSDP::", "torch.distributed.",
-    "torch::distributed::", "enumerate(DataLoader)", "Optimizer.zero_grad#",
+    "torch::distributed::", "enumerate(DataLoader)", "Optimizer.zero_grad#", "Torch-Compiled Region", "## Call CompiledFxGraph",
+    "DistributedDataParallel.forward", "DataParallel.forward", "FullyShardedDataParallel._", "dynamo", "TorchDynamo",
+    "TORCHDYNAMO", "Pregraph bytecode",
 )  # fmt: skip
+# Modules that torch puts around the user's, and the names under which these lie in them.
+_PARALLEL = frozenset({"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"})
+_WRAPPERS = _PARALLEL | {"OptimizedModule", "CheckpointWrapper", "GraphModule"}
+_WRAPPED = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 # Files of torch through which a call passes on its way to the op; they are not the user's program. The first line is the
 # original's list, so that `trace` stays what it was.
 _LIBRARY_FILE = (
@@ -60,12 +66,13 @@ class Placed(NamedTuple):
 class Stacks:
     """Gives codes to stacks; `stacks` are the distinct ones so far. Ranges may come nested in slices, one after another.
 
-    cut: number of kernels with an incomplete stack, by reason.
+    cut: number of kernels with an incomplete stack, by reason; classes: of the modules around kernels, by their paths.
     """
 
     def __init__(self, trace: Trace, aside: SetAside) -> None:
         self.trace, self.aside = trace, aside
         self.stacks: list[Stack] = []
+        self.classes: dict[str, str] = {}
         self.cut = {_DEEP: 0, _CROWDED: 0}
         self._aside_of = by_thread(aside.thread, np.arange(len(aside.thread)))
         self._chains = _Chains()
@@ -173,6 +180,10 @@ class Stacks:
         code = self._code_of.get(key)
         if code is None:
             code = self._code_of[key] = len(self.stacks)
+            modules = [one.marker for one in map(self._unit, units) if one.marker.scope in _QUALIFIED]
+            for at, one in enumerate(modules):
+                if one.cls and one.cls not in _WRAPPERS and (path := _module_path(modules[: at + 1])):
+                    self.classes[path] = one.cls if self.classes.get(path, one.cls) == one.cls else ""
             self.stacks.append(_describe(list(map(self._unit, units)), opened=opened))
         return code
 
@@ -192,6 +203,7 @@ class Stacks:
                 shown = f"{named}:{marker.name}" if named else marker.name
                 of_library = named in _LIBRARY_DOMAINS or marker.name.startswith(_LIBRARY_RANGES)
                 # Steps of serving engines have columns of their own.
+                of_library |= "(dynamo_timed)" in marker.name
                 layer = None if of_library or read(marker.name) is not None else marker.name
             unit = self._units[packed] = _Unit(marker, source, bool(numbered), shown, layer)
         return unit
@@ -340,10 +352,7 @@ def _describe(units: list[_Unit], *, opened: bool) -> Stack:
             if marker.kind == Kind.BACKWARD and "CheckpointFunctionBackward" not in marker.name:
                 backward_at = len(named)
             named.append(marker.name)
-    # Named layers; among the modules' qualified paths only the innermost; without any the user's own ranges.
     layers = [unit.marker for unit in units if unit.marker.kind == Kind.LAYER]
-    modules = [marker for marker in layers if marker.scope in _QUALIFIED]
-    layer = [marker.name for marker in layers if marker.scope not in _QUALIFIED or marker is modules[-1]]
     # Source lines of the innermost range that has them, without torch's own files.
     trace: tuple[str, ...] = ()
     for unit in reversed(units):
@@ -355,7 +364,7 @@ def _describe(units: list[_Unit], *, opened: bool) -> Stack:
         mod=tuple(mods),
         op=tuple(calls),
         marker=tuple(texts),
-        layer=tuple(layer if layers else [unit.layer for unit in units if unit.layer is not None]),
+        layer=tuple(layers_of(layers) if layers else [unit.layer for unit in units if unit.layer is not None]),
         trace=trace,
         reprs=tuple(reprs),
         seq_names=tuple(named),
@@ -363,3 +372,22 @@ def _describe(units: list[_Unit], *, opened: bool) -> Stack:
         ranges=tuple(shown),
         open=opened,
     )
+
+
+def layers_of(layers: Sequence[Marker]) -> list[str]:
+    """Names of layers, outermost first; of modules, whose paths are qualified, only the innermost's."""
+    last = max((at for at, one in enumerate(layers) if one.scope in _QUALIFIED), default=-1)
+    path = _module_path([one for one in layers if one.scope in _QUALIFIED])
+    found = [path if at == last else one.name for at, one in enumerate(layers) if one.scope not in _QUALIFIED or at == last]
+    return [name for name in found if name]
+
+
+def _module_path(modules: Sequence[Marker]) -> str:
+    """Path of the innermost of these modules, without those that torch puts around the user's; "" if it is one of them."""
+    if not modules:
+        return ""
+    parts = modules[-1].name.split(".")
+    kept = [part for part in parts if part not in _WRAPPED and re.sub(r"_\d+$", "", part) not in _WRAPPERS]
+    if kept[:1] == ["module"] and any(one.cls in _PARALLEL for one in modules):
+        kept = kept[1:]
+    return ".".join(kept) or ("" if modules[-1].cls in _WRAPPERS else modules[-1].cls)

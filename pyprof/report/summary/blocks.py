@@ -15,18 +15,17 @@ from pyprof.tables.units import bar
 _GAP = 3  # between columns
 _LEAST_WIDTH = 28  # characters of a column
 _BAR = 4
-_NUMBER = re.compile(r"(?:(?<=[._])|^)\d+$")  # number of a layer in a list, or after its class
 _OP = 20  # characters of an op
-_SIBLINGS = 3  # this many layers that differ only in their number share a row
 
 
 class BlockRow(NamedTuple):
-    """A name with its time. time_ns: None for a title; dim: drawn in grey."""
+    """A name with its time. time_ns: None for a title; dim: drawn in grey; cls: shown behind the name where there is room."""
 
     name: str
     time_ns: int | None = None
     share: float = 0.0
     dim: bool = False
+    cls: str | None = None
 
 
 def share_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:
@@ -43,6 +42,7 @@ def share_rows(summary: Figures, units: Units, most: int, command: str) -> list[
     columns = [left, _titled("By op", ops, most)]
     if summary.layers:
         title = f"By layer in {summary.around}" if summary.around else "By layer"
+        title += f" ({summary.around_cls})" if summary.around_cls else ""
         columns.append(_titled(title, _layers(summary, most), most))
     number = min(len(columns), max(units.width // (_LEAST_WIDTH + _GAP), 1))
     result: list[Line] = []
@@ -77,41 +77,28 @@ def _more(command: str, options: str, width: int) -> Line:
 
 def _layers(summary: Figures, most: int) -> list[BlockRow]:
     """Layers, each with its inner layers below it while there is room."""
-    found = _merged(summary.layers, summary.around)
-    room = most - len(found)
-    rows: list[BlockRow] = []
-    for row, members in found:
-        rows.append(row)
-        below = _merged([each for one in members for each in one.inside], None, [one.name or "" for one in members])
+    room, rows = most - len(summary.layers), list[BlockRow]()
+    for one in summary.layers:
+        rows.append(_layer(one, summary.around))
+        below = one.inside
         if 1 < len(below) <= room:
-            rows += [each._replace(name=f"  {each.name}") for each, _ in below]
+            rows += [(row := _layer(each, one.name or ""))._replace(name=f"  {row.name}") for each in below]
             room -= len(below)
     return rows
 
 
-def _merged(shares: Sequence[Share], around: str | None, parents: Sequence[str] = ()) -> list[tuple[BlockRow, list[Share]]]:
-    """A row for each layer, or for several whose names differ only in a number, with the shares that it sums.
-
-    around: the layer around all of them, cut off their names; None: the one of `parents` that each lies in."""
-    alike: dict[str, list[tuple[str, Share]]] = {}
-    for one in shares:
-        name = one.name or "(outside of layers)"
-        outers = parents if around is None else [around]
-        outer = next((outer for outer in outers if outer and name[: len(outer) + 1] in (f"{outer}.", f"{outer}:")), "")
-        name = name[len(outer) + 1 :] if outer else name
-        alike.setdefault(_NUMBER.sub("", name), []).append((name, one))
-    found: list[tuple[BlockRow, list[Share]]] = []
-    for pattern, some in alike.items():
-        names = list(dict.fromkeys(name for name, _ in some))
-        if len(names) >= _SIBLINGS:
-            numbers = sorted(int(name[len(pattern) :]) for name in names)
-            groups = {f"{pattern}{numbers[0]}..{numbers[-1]}": [one for _, one in some]}
+def _layer(one: Share, around: str) -> BlockRow:
+    """A layer's row; around: a layer of whose name this one's goes without what both begin with."""
+    name = one.name or "(outside of layers)"
+    for end in sorted((len(around), *(at for at, one in enumerate(around) if one in ".:")), reverse=True):
+        if around and name == around[:end]:
+            name = "(directly in it)" if name == around else f"(directly in {re.split('[.:]', name)[-1]})"
+        elif around and name.startswith(around[:end]) and name[end : end + 1] in (".", ":"):
+            name = name[end + 1 :]
         else:
-            groups = {name: [one for other, one in some if other == name] for name in names}
-        for name, members in groups.items():
-            time, share = sum(one.time_ns for one in members), sum(one.share for one in members)
-            found.append((BlockRow(name, time, share, members[0].name is None), members))
-    return sorted(found, key=lambda pair: -(pair[0].time_ns or 0))
+            continue
+        break
+    return BlockRow(name, one.time_ns, one.share, one.name is None, one.cls)
 
 
 def _drawn(rows: Sequence[BlockRow], width: int, units: Units) -> list[Line]:
@@ -120,6 +107,7 @@ def _drawn(rows: Sequence[BlockRow], width: int, units: Units) -> list[Line]:
     longest = max(map(len, times.values()), default=0)
     widest = max((len(percent(row.share)) for row in rows), default=0)
     room = max(width - longest - widest - 2 - (_BAR + 1) * units.bars, 1)  # times of a damaged capture may be longer
+    rows = [_with_class(row, room) for row in rows]
     names = shortened([one_line(f"|{row.name}")[1:] for row in rows if row.time_ns is not None], room)
     result: list[Line] = []
     for row in rows:
@@ -132,6 +120,11 @@ def _drawn(rows: Sequence[BlockRow], width: int, units: Units) -> list[Line]:
         drawn = f" {bar(row.share, _BAR):<{_BAR}}" if units.bars else ""
         result.append([(f"{name:<{room}}", "dim" if row.dim else ""), (numbers, "dim" if row.dim else ""), (drawn, "cyan")])
     return result
+
+
+def _with_class(row: BlockRow, room: int) -> BlockRow:
+    whole = f"{row.name} ({row.cls})"
+    return row._replace(name=whole) if row.cls is not None and len(whole) <= room else row
 
 
 def step_phase_rows(summary: Figures, units: Units) -> list[Line]:

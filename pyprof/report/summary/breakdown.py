@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -22,7 +24,9 @@ from pyprof.report.summary.model import LostPlace, Share
 from pyprof.tables.table import Texts
 
 _PLACES = 10
-_WHOLE = 0.99  # of the time in layers: a layer with this much counts as around all of them
+_MOST = 0.8  # of the time in layers: in one with more it is told by the layers inside
+_NUMBER = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")  # of a layer in a list, after its class, or of a user's range
+_SIBLINGS = 3  # this many layers of one class that differ only in their number count as one
 
 
 class Kernels:
@@ -93,20 +97,25 @@ class Kernels:
         names = [None, *dict.fromkeys(text for text in values.pool if text)]
         return _longest(self.shares(codes[values.codes], names))
 
-    def by_layer(self) -> tuple[tuple[Share, ...], str]:
-        """(time by layer, two levels deep below the layer that is around nearly all, and outside of layers; that layer)."""
+    def by_layer(self) -> tuple[tuple[Share, ...], str, str | None]:
+        """(time by layer, two levels deep below the layer around most, and outside of layers; that layer; its class)."""
         paths, path = self._paths()
-        around = self._around(paths, path)
-        depth = [len(around) if one[: len(around)] == around else 0 for one in paths]
-        outer, outer_code = _level(paths, [at + 1 for at in depth])
-        inner, inner_code = _level(paths, [at + 2 for at in depth])
+        known = {} if self.frame.records.host is None else self.frame.records.host.classes
+        folded, classes = folded_layers(paths, known)
+        around = self._around(folded, path)
+        depth = [1 + sum(accumulate((a == b for a, b in zip(one, around, strict=False)), min)) for one in folded]
+        outer, outer_code = _level(folded, [at - (len(one) < at and at > 1) for one, at in zip(folded, depth, strict=True)])
+        inner, inner_code = _level(folded, [at + 1 for at in depth])
         inside: dict[tuple[str, ...], list[Share]] = {}
         for name, share in zip(inner, self.shares(inner_code[path], [*map(_text, inner)]), strict=True):
-            inside.setdefault(name[:-1], []).append(share)
+            inside.setdefault(name[:-1], []).append(share._replace(cls=classes.get(name)))
         outer_code[outer_code < 0] = len(outer)
         found = self.shares(outer_code[path], [*map(_text, outer), None])
-        whole = [share._replace(inside=_longest(inside.get(name, []))) for name, share in zip([*outer, ()], found, strict=True)]
-        return _longest(whole) if len(paths) > 1 else (), _text(around)
+        whole = [
+            share._replace(inside=_longest(inside.get(name, []) if around[: len(name)] != name else []), cls=classes.get(name))
+            for name, share in zip([*outer, ()], found, strict=True)
+        ]
+        return _longest(whole) if len(paths) > 1 else (), _text(around), classes.get(around)
 
     def _paths(self) -> tuple[list[tuple[str, ...]], Ints]:
         """(the distinct layer paths, the empty one first; the path of each group of like records)."""
@@ -121,20 +130,21 @@ class Kernels:
         return [paths[at] for at in used.tolist()], place
 
     def _around(self, paths: Sequence[tuple[str, ...]], path: Ints) -> tuple[str, ...]:
-        """The deepest layer that holds nearly all time of layers, most of it in a layer of its own."""
+        """The deepest layer with layers in it that holds most of the time of layers."""
         spent = summed(path, self.class_ns, len(paths)).tolist()
-        least = _WHOLE * sum(spent[1:])
+        least = _MOST * sum(spent[1:])
         around: tuple[str, ...] = ()
         while True:
-            inside: dict[tuple[str, ...], int] = {}
-            deeper = 0
-            for one, ns in zip(paths[1:], spent[1:], strict=True):
-                if one[: len(around)] == around and len(one) > len(around) + 1:
-                    deeper += ns
-                    inside[one[: len(around) + 1]] = inside.get(one[: len(around) + 1], 0) + ns
-            if not inside or not deeper >= least or max(inside.values()) < least:
+            inside, deeper = dict[tuple[str, ...], int](), set[tuple[str, ...]]()
+            for one, ns in zip(paths, spent, strict=True):
+                if one[: len(around)] == around and len(one) > len(around):
+                    child = one[: len(around) + 1]
+                    inside[child] = inside.get(child, 0) + ns
+                    deeper |= {child} if ns and len(one) > len(child) else set()
+            most = max(inside, key=inside.__getitem__, default=())
+            if most not in deeper or inside[most] <= least:
                 return around
-            around = max(inside, key=inside.__getitem__)
+            around = most
 
     def most_lost(self) -> tuple[LostPlace, ...]:
         """The places that lose most time against the roofline, one per op, shape and layer; numbers in layers do not count."""
@@ -171,6 +181,47 @@ class Kernels:
         op, shape = (records.calls[call].op, params(records.calls[call])) if call >= 0 else (None, None)
         found = int(time.sum()), int(lost.sum()), peak
         return LostPlace(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), *found)
+
+
+def folded_layers(
+    paths: Sequence[tuple[str, ...]], known: Mapping[str, str]
+) -> tuple[list[tuple[str, ...]], dict[tuple[str, ...], str]]:
+    """(paths in which siblings of one class that differ only in their number are one, as in `.blocks`, `.0..11`; classes of
+    such paths, where their names do not say them). known: classes of modules by their paths.
+
+    Without a class, layers in a list are alike where the layers in them have the same names."""
+    result: list[tuple[str, ...]] = [()] * len(paths)
+    classes: dict[tuple[str, ...], str] = {}
+    for depth in range(max(map(len, paths), default=0)):
+        siblings: dict[tuple[str, ...], dict[str, list[int]]] = {}
+        for at, path in enumerate(paths):
+            if len(path) > depth:
+                siblings.setdefault(result[at], {}).setdefault(path[depth], []).append(at)
+        for around, parts in siblings.items():
+            alike: dict[tuple[str | None, object], list[str]] = {}
+            for part, rows in parts.items():
+                pattern = _NUMBER.sub("*", part)
+                cls = known.get("".join(paths[rows[0]][: depth + 1]).rpartition(":")[2])
+                names = frozenset(_NUMBER.sub("*", paths[at][depth + 1]) for at in rows if len(paths[at]) > depth + 1)
+                like = pattern if cls or pattern not in (".*", ":*") else names or part
+                alike.setdefault((cls, (pattern, like)), []).append(part)
+            for (cls, _), some in alike.items():
+                whole = _one_name(some) if len(some) >= _SIBLINGS else None
+                for part in some:
+                    name = whole or part
+                    if cls and cls not in name:
+                        classes[(*around, name)] = cls
+                    for at in parts[part]:
+                        result[at] = (*around, name)
+    return result, classes
+
+
+def _one_name(names: Sequence[str]) -> str:
+    """One name for several that differ in their numbers: `blocks_0..3`, or `step * to *` where several numbers differ."""
+    columns = [sorted(map(int, some)) for some in zip(*map(_NUMBER.findall, names), strict=True)]
+    several = sum(some[0] != some[-1] for some in columns) > 1
+    texts = iter("*" if several else f"{some[0]}..{some[-1]}" if some[0] != some[-1] else str(some[0]) for some in columns)
+    return _NUMBER.sub(lambda _: next(texts), names[0])
 
 
 def _longest(found: Sequence[Share]) -> tuple[Share, ...]:

@@ -133,7 +133,7 @@ def _shares(ranks: Sequence[Sequence[Share]], total: int) -> tuple[Share, ...]:
             name, time := sum(one.time_ns for one in some), time / (total or 1), sum(one.calls for one in some),
             sum(one.kernels for one in some), **_added(some, "flops", "lost_ns"),
             known=sum((one.known or 0.0) * one.time_ns for one in some) / time if time else None,
-            inside=_shares([one.inside for one in some], total),
+            inside=_shares([one.inside for one in some], total), cls=some[0].cls,
         )
         for name, some in alike.items()
     ]  # fmt: skip

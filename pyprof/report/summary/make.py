@@ -39,7 +39,7 @@ def summarise(overview: Overview, file: str) -> Summary:
     phase = kernels.classes.records["phase"].astype(np.int64)
     spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.class_ns, len(names)).tolist()
     by_phase = sorted(zip(names, spent, strict=True), key=lambda pair: -pair[1])
-    layers, around = kernels.by_layer()
+    layers, around, around_cls = kernels.by_layer()
     return Summary(
         file=file, source=overview.records.source, on_gpu=division.on_gpu, window=overview.window,
         devices=_devices(overview), wall_ns=division.wall_ns if timed else None, busy_ns=overview.busy_ns if timed else None,
@@ -49,7 +49,8 @@ def summarise(overview: Overview, file: str) -> Summary:
             **{name: getattr(used, name) for name in Utilised._fields if name != "precisions"}, precisions=used.peaks
         ),
         phases={name: ns for name, ns in by_phase if ns or name == "unknown"}, ops=kernels.by("op"), layers=layers,
-        around=around, families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known,
+        around=around, around_cls=around_cls, families=kernels.by("family") if division.on_gpu else (),
+        lost=kernels.most_lost(), known=known,
         advice=advice, notes=notes_of(overview, advice, kernels, known), step_phases=step_phases(overview, kernels),
         unseen=unseen, ranges=ranges_of(kernels), run=run_steps(overview.records.ledger),
         memory=() if overview.records.host is None else tuple(overview.records.host.memory),

@@ -66,7 +66,7 @@ class StepTimes:
 class Share(NamedTuple):
     """Kernels (on a CPU: ops) under one name; None: without a name. share: of all kernels' time; calls: executions of ops;
     flops, lost_ns: None if too little is known, flops_min and lost_ns_min are lower bounds then; known: the share of its time
-    whose FLOPs are known, None if it took none; inside: one level deeper."""
+    whose FLOPs are known, None if it took none; inside: one level deeper; cls: of a layer, None unknown or in its name."""
 
     name: str | None
     time_ns: int
@@ -79,6 +79,7 @@ class Share(NamedTuple):
     lost_ns_min: int | None
     known: float | None
     inside: tuple[Share, ...] = ()
+    cls: str | None = None
 
 
 class LostPlace(NamedTuple):
@@ -167,9 +168,9 @@ class Figures:
 
     wall_ns is exactly busy_ns plus the sum of idle_ns, and busy_ns the sum of busy: means over the devices, None and empty if
     the records have no times, or do not show the device's work (`unseen` says why). kernel_ns, phases, ops, layers, families
-    and lost are sums over the kernels of all devices (without a device: the ops on the CPU). around: the layer around `layers`,
-    or ""; ranges: of a capture that holds nothing else; run: the steps of the whole run, None without its ledger; memory: the
-    peak of each device, where allocations were recorded.
+    and lost are sums over the kernels of all devices (without a device: the ops on the CPU). around: the layer around most of
+    `layers`, or "", and its class; ranges: of a capture that holds nothing else; run: the steps of the whole run, None without
+    its ledger; memory: the peak of each device, where allocations were recorded.
     """
 
     file: str
@@ -189,6 +190,7 @@ class Figures:
     ops: tuple[Share, ...]
     layers: tuple[Share, ...]
     around: str
+    around_cls: str | None
     families: tuple[Share, ...]
     lost: tuple[LostPlace, ...]
     known: Known | None
@@ -261,8 +263,11 @@ def _dicts(some: Iterable[Device | StepPhase | LostPlace | RangeTimes | RunPart]
 
 def _share(one: Share, name: str, inside: str) -> dict[str, Any]:
     fields = one._asdict()
+    cls = fields.pop("cls")
     found = {name: fields.pop("name"), **fields}
     del found["inside"]
+    if name == "layer":
+        found["class"] = cls
     if inside == "layers":
         found[inside] = [_share(each, name, "") for each in one.inside]
     return found

@@ -76,10 +76,11 @@ class FrameTable(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """Path of a module. whole: number of the outermost module that holds it in the running model, -1 unknown."""
+    """Path of a module, and its class. whole: number of the outermost module that holds it in the running model, -1 unknown."""
 
     whole: int
     path: str
+    cls: str = ""
 
 
 def module_ranges(frames: FrameTable, names: Sequence[str], known: object, labels: Labels) -> Table | None:
@@ -129,7 +130,7 @@ def _labels(name: Integers, around: Array, names: Sequence[str], known: dict[str
             codes.append(code_of.setdefault(one, len(paths)))
             paths += [one] * (code_of[one] == len(paths))
         path[chosen] = np.array(codes, np.int32)[pairs.inverse]
-    markers = [Marker(Kind.LAYER, one.path, one.path, scope="module") for one in paths]
+    markers = [Marker(Kind.LAYER, one.path, one.path, scope="module", cls=one.cls) for one in paths]
     return np.array([labels.add(("module", marker.name), marker) for marker in markers], np.int32)[path]
 
 
@@ -151,16 +152,15 @@ def _levels(around: Array) -> Array:
 
 def _path(name: str, outer: _Path | None, known: dict[str, list[_Path]]) -> _Path:
     """The path of a module, named after its class, below its parent's path."""
-    found = known.get(name)
+    found, cls = known.get(name), re.sub(r"_\d+$", "", name)
     if not found:
-        return _Path(-1, f"{outer.path}.{name}" if outer is not None else name)
+        return _Path(-1, f"{outer.path}.{name}" if outer is not None else name, cls)
     if outer is not None:
         found = [one for one in found if one.whole == outer.whole] or found
         here = outer.path.split(".")
         common = {one: [a == b for a, b in zip(one.path.split("."), here, strict=False)] for one in found}  # part by part
         found = sorted(found, key=lambda one: (-[*common[one], False].index(False), one.path.count(".")))
-    whole, path = found[0]
-    return _Path(whole, path or re.sub(r"_\d+$", "", name))
+    return _Path(found[0].whole, found[0].path or cls, cls)
 
 
 def _checked(known: object) -> dict[str, list[_Path]]:
