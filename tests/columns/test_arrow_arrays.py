@@ -56,17 +56,16 @@ def test_a_lone_surrogate_is_refused() -> None:
 def test_parse_and_prof_leave_pandas_alone(tmp_path: Path) -> None:
     """It takes longer to import than a small capture to read, and pyarrow imports it for as little as one scalar."""
     pytest.importorskip("pandas")
-    code = (
-        "import sys\n"
-        "from pyprof.cli import main\n"
-        "from pyprof.parse.sources import emit_texts\n"
-        "emit_texts._MANY_TEXTS = 0\n"
-        "assert not main(sys.argv[1:]), 'failed'\n"
-        "sys.exit('pandas' in sys.modules and 'pandas was imported')\n"
-    )
-    capture, parquet = ROOT / "tests/data/nsys_ops.sqlite", tmp_path / "n.parquet"
-    for words in (["parse", capture, "-o", parquet], ["prof", parquet], ["prof", parquet, "--csv"], ["prof", capture, "--csv"]):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *map(str, words)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{words}: {done.stderr}"
+    code = """
+import sys
+from pyprof.cli import main
+from pyprof.parse.sources import emit_texts
+emit_texts._MANY_TEXTS = 0
+capture, parquet = sys.argv[1:]
+for words in (["parse", capture, "-o", parquet], ["prof", parquet], ["prof", parquet, "--csv"], ["prof", capture, "--csv"]):
+    assert not main(words), words
+    assert "pandas" not in sys.modules, words
+"""
+    command = [sys.executable, "-c", code, ROOT / "tests/data/nsys_ops.sqlite", tmp_path / "n.parquet"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

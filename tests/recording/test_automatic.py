@@ -20,7 +20,8 @@ from pyprof.recording.limits import Automatic, Bounds, Growth
 from pyprof.recording.programs import is_launcher, program_name
 from pyprof.recording.steps import StepClock
 from pyprof.recording.tools import job_rank
-from tests.recording.test_run import LIGHT, _environment, _run, _shapes
+from tests.children import LIGHT
+from tests.recording.test_run import _environment, _run, _shapes
 from tests.test_nsys_real import find_nsys
 
 STEPS = """
@@ -252,12 +253,3 @@ def test_a_program_without_steps_is_none_and_its_output_alone_is_piped(tmp_path:
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=_environment(), capture_output=True, text=True, check=True)
     assert done.stdout == "line\n3\n" and "matmul" in done.stderr, done.stderr
     assert pyprof.load(tmp_path / "net.json.gz").summary().steps is None
-
-
-@pytest.mark.nsys
-def test_a_program_without_steps_under_nsys(tmp_path: Path) -> None:
-    find_nsys()
-    (tmp_path / "net.py").write_text("import torch\nfor _ in range(3): torch.ones(4, 4) @ torch.ones(4, 4)\n")
-    done = _run(tmp_path, "--tool", "nsys", "net.py")
-    assert done.returncode == 0 and "matmul" in done.stderr, done.stderr
-    assert pyprof.load(tmp_path / "net.sqlite").summary().steps is None

@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
+import pyprof
 import pyprof.recording.run as run_module
 from pyprof.cli import main
 from pyprof.commands.run import _show
@@ -24,20 +25,10 @@ from pyprof.model.ledger import read
 from pyprof.recording.nsys import is_running
 from pyprof.recording.run import Recording, choose_tool
 from pyprof.recording.steps import parse_steps
+from tests.children import LIGHT, Done, pyprof_here
 from tests.conftest import ROOT
 from tests.test_nsys_real import find_nsys
 
-# torch.profiler and optimizers import torch's compiler, which takes as long as torch itself; a program that begins with this has
-# none.
-LIGHT = """
-import sys, types
-class Light(types.ModuleType):
-    triton = types.SimpleNamespace(cudagraphs=False)
-    graph_break = staticmethod(lambda: None)
-    disable = staticmethod(lambda function, *_, **options: function)
-for name in ("_dynamo", "_inductor", "_inductor.config"): sys.modules[f"torch.{name}"] = Light(name)
-sys.modules["torch._inductor"].config = sys.modules["torch._inductor.config"]
-"""
 # Prints all that could differ between `python net.py` and `pyprof run net.py`, then ends in one way or another.
 PROGRAM = """
 import os, sys
@@ -119,7 +110,6 @@ else:
     open(words[at] + ".nsys-rep", "w").close()
     sys.exit(subprocess.run(words[at + 1 :], close_fds=False).returncode)
 """
-Done = subprocess.CompletedProcess[str]
 
 
 def _write_program(parent: Path) -> Path:
@@ -164,7 +154,7 @@ def _start(folder: Path, *words: str | Path) -> Done:
 
 
 def _run(folder: Path, *words: str | Path) -> Done:
-    return _start(folder, sys.executable, "-m", "pyprof", "run", "--top", "100", *words)
+    return pyprof_here(folder, "run", "--top", "100", *words, said="hello")
 
 
 def _told(done: Done) -> str:
@@ -313,6 +303,8 @@ def test_workers_that_the_program_spawns_find_its_classes(tmp_path: Path, tool: 
     done = _run(tmp_path, "--tool", tool, "-o", "out", "pool.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"[1, 4] __main__ {tmp_path / 'pool.py'}\n" and "matmul" in done.stderr
+    capture = tmp_path / ("out.sqlite" if tool == "nsys" else "out.json.gz")
+    assert pyprof.load(capture).summary().steps is None  # it trains nothing
 
 
 def test_a_module_and_a_rank(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,11 +457,11 @@ if sys.argv[1] == "profile" and not os.path.exists({str(lost)!r}):
         "import os", "import glob, os", 1
     )
     _stand_in(text, tmp_path, monkeypatch)
-    (tmp_path / "a.py").write_text("import time, torch; torch.ones(2); time.sleep(0.5); print('from the program'); exit(3)")
+    (tmp_path / "a.py").write_text("import time; time.sleep(0.5); print('from the program'); exit(3)")
     assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == 3
     out, err = capfd.readouterr()
     assert out == "from the program\n" and ("Agent launcher failed" in err) is begun
-    assert (tmp_path / "net.dict").exists() is not begun
+    assert (tmp_path / "net.sqlite").exists() is not begun
     assert not is_running(int(lost.read_text()))
 
 
@@ -650,9 +642,9 @@ def test_a_raw_recording_without_a_report_is_imported_once_more_or_kept(
     folder = tmp_path / "bin"
     folder.mkdir()
     _stand_in(NSYS.replace(".nsys-rep", ".qdstrm"), folder, monkeypatch)
-    (folder / "a.py").write_text("import torch" if imports else "")
+    (folder / "a.py").write_text("")
     assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == 0
     left = {path.name for path in folder.glob("net*")}
-    assert left == ({"net.nsys-rep", "net.sqlite", "net.dict"} if imports else {"net.qdstrm"})
+    assert left == ({"net.nsys-rep", "net.sqlite"} if imports else {"net.qdstrm"})
     said = "net.qdstrm: nsys made no report of it (try by hand: QdstrmImporter -i net.qdstrm)"
     assert (said in capfd.readouterr().err) == (not imports)
