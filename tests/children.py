@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 from unittest.mock import patch
 
 from pyprof.cli import main
-from tests.conftest import ROOT
+from tests import ROOT
 
 Done = subprocess.CompletedProcess[str]
 # torch.profiler and optimizers import torch's compiler, which takes as long as torch itself; a program that begins with this has

@@ -9,7 +9,8 @@ import pytest
 import setuptools  # noqa: F401  # replaces distutils, so it must come before whatever test imports that first
 from hypothesis import settings
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests import ROOT
+
 SHARED = ROOT.parent / "shared"
 
 

@@ -32,21 +32,21 @@ def op(row: dict[str, Any]) -> str | None:
 
 
 def test_stacks_of_recursion_and_of_leaks_have_a_bounded_size(tmp_path: Path) -> None:
-    """A kernel at each of 1500 levels, 1500 start/end ranges that overlap: what is told of each stays small and in order."""
+    """A kernel at each of 500 levels, 500 start/end ranges that overlap: what is told of each stays small and in order."""
     n = Nsys()
-    for depth in range(1500):
+    for depth in range(500):
         n.range(f"level {depth}", depth, 20_000 - depth)
         n.range(f"free {depth}", 30_000 + depth, 50_000 + depth, event=60)
-    for depth in range(1500):
+    for depth in range(500):
         n.kernel(GEMM, depth, 100_000 + depth, 100_001 + depth)
         n.kernel(ADD, 30_000 + depth, 200_000 + depth, 200_001 + depth)
     records = load_capture(n.write(tmp_path / "net.sqlite", drop=["ANALYSIS_DETAILS"]))
     told = [records.stacks[code].ranges for code in records["stack"]]
-    for depth in (0, 5, 127, 128, 700, 1499):
+    for depth in (0, 5, 127, 128, 300, 499):
         levels = range(depth + 1)
         expected = levels if depth < 128 else [*levels[:64], *levels[-64:]]
         assert told[depth] == tuple(f"level {level}" for level in expected)
-    assert max(map(len, told)) <= 128 and set(told[1500 + 20]) == {f"free {number}" for number in range(21)}
+    assert max(map(len, told)) <= 128 and set(told[500 + 20]) == {f"free {number}" for number in range(21)}
     assert {f"free {number}" for number in range(32)} <= set(told[-1])
 
 
@@ -196,8 +196,7 @@ def test_no_order_of_rows_shows_however_many_tie(tmp_path: Path, seed: int) -> N
     for name in ("V100", "A100"):
         n.rows["TARGET_INFO_GPU"].append((0, name, 0, 80, 7, 0))
     first = list(lines(load_capture(n.write(tmp_path / "net.sqlite"))))
-    for shuffle in (1, 2):
-        assert list(lines(load_capture(n.write(tmp_path / "net.sqlite", shuffle=shuffle)))) == first
+    assert list(lines(load_capture(n.write(tmp_path / "net.sqlite", shuffle=seed)))) == first
 
 
 def _steps(capture: Nsys, path: Path) -> list[int]:

@@ -17,7 +17,7 @@ from pyprof.loading.load import load, load_capture
 from pyprof.model.records import Records, concatenate
 from pyprof.parse.records.dataset import expand, parse_many, stored
 from pyprof.parse.records.netdict.write import lines
-from tests.conftest import ROOT
+from tests import ROOT
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
@@ -63,7 +63,7 @@ def test_a_data_set_by_rank_goes_on_and_names_what_failed(
     capture(source / "rank3.sqlite", 1)
     newer = stored(out)[0].stat().st_mtime_ns + 1_000_000_000
     os.utime(files[2], ns=(newer, newer))  # recorded again: parsed again
-    assert main(command) == 0
+    assert main([*command[:-1], "1"]) == 0
     said = capsys.readouterr().err
     assert said.count("was there") == 3 and said.count(": done") == 2 and "5 of 5 captures" in said
     assert {p for p in stored(out) if times.get(p) == p.stat().st_mtime_ns} == set(list(times)[1:])
@@ -99,14 +99,14 @@ def _dying_at_one(path: Path) -> Records:
 
 
 def test_a_capture_that_ends_its_process_is_named_and_done_by_the_next_run(tmp_path: Path) -> None:
-    files, out = [capture(tmp_path / f"rank{rank}.sqlite", 2) for rank in range(4)], tmp_path / "out"
+    files, out = [capture(tmp_path / f"rank{rank}.sqlite", 2) for rank in range(2)], tmp_path / "out"
     first = {outcome.source: outcome for outcome in parse_many(files, out, _dying_at_one, 2)}
     assert [path.name for path in files if first[path].target is None] == ["rank1.sqlite"]
     assert "its process died" in first[files[1]].error
-    assert [file.parent.name for file in stored(out)] == ["rank=0", "rank=2", "rank=3"]
-    again = {outcome.source: outcome for outcome in parse_many(files, out, load_capture, 2)}
+    assert [file.parent.name for file in stored(out)] == ["rank=0"]
+    again = {outcome.source: outcome for outcome in parse_many(files, out, load_capture, 1)}
     assert [path.name for path in files if not again[path].before] == ["rank1.sqlite"]
-    assert [file.parent.name for file in stored(out)] == ["rank=0", "rank=1", "rank=2", "rank=3"]
+    assert [file.parent.name for file in stored(out)] == ["rank=0", "rank=1"]
 
 
 def test_prof_reads_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

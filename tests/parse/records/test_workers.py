@@ -15,7 +15,7 @@ import pytest
 
 from pyprof.errors import ToolError
 from pyprof.parse.records.workers import on_dask, run_all
-from tests.conftest import ROOT
+from tests import ROOT
 
 
 def _dying(number: int) -> int:
@@ -34,10 +34,10 @@ def test_a_task_that_raises_is_reported_and_the_others_go_on(jobs: int) -> None:
 
 
 def test_a_process_that_dies_is_reported_and_the_others_go_on() -> None:
-    found = dict(run_all(_dying, list(range(12)), 2))
+    found = dict(run_all(_dying, list(range(8)), 2))
     wrong = {n: type(error) for n, error in found.items() if isinstance(error, Exception)}
     assert wrong == {3: ValueError, 5: BrokenProcessPool, 6: BrokenProcessPool}
-    assert {n: v for n, v in found.items() if n not in wrong} == {n: n * n for n in range(12) if n not in wrong}
+    assert {n: v for n, v in found.items() if n not in wrong} == {n: n * n for n in range(8) if n not in wrong}
 
 
 _PROGRAM = """
