@@ -268,6 +268,12 @@ def test_what_is_passed_by_mistake_is_named(tmp_path: Path, begins: bytes, named
     assert caught.value.hint
 
 
+def test_a_protocol_buffer_is_named(tmp_path: Path) -> None:
+    (tmp_path / "host.xplane.pb").write_bytes(b"\x0a\x90\x01\x08\x01\x12\x09/host:CPU")
+    with pytest.raises(NotACapture, match="xplane"):
+        load(str(tmp_path / "host.xplane.pb"))
+
+
 def test_a_database_of_rocprof_is_named(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "out.db")) as database:
         database.execute("create table rocpd_op(id integer)")

@@ -31,7 +31,7 @@ from pyprof.tables.files import text_output
 from pyprof.tables.output import choice, write
 from pyprof.tables.screen import add_tables, require_table, selected
 
-_WIDTH, _MOST_WIDTH = 100, 120
+_WIDTH, _LEAST_WIDTH, _MOST_WIDTH = 100, 60, 120  # a narrower terminal wraps the lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +73,7 @@ def document(found: Sequence[MemoryReport]) -> str:
 
 def _show(report: MemoryReport, width: int | None, *, blank: bool) -> None:
     command = shlex.join(["pyprof", "memory", report.file])
+    width = width and max(width, _LEAST_WIDTH)
     if not sys.stdout.isatty():
         print("\n" * blank + plain(report.lines(width or _WIDTH, command)))
         return
@@ -81,7 +82,7 @@ def _show(report: MemoryReport, width: int | None, *, blank: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    columns = width or min(shutil.get_terminal_size().columns, _MOST_WIDTH)
+    columns = width or min(max(shutil.get_terminal_size().columns, _LEAST_WIDTH), _MOST_WIDTH)
     console = Console(width=columns, highlight=False, soft_wrap=True)
     for line in [*[[("", "")]] * blank, *report.lines(columns, command)]:
         text = Text.assemble(*line)

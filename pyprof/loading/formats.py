@@ -358,6 +358,9 @@ def _unknown(given: Input, formats: tuple[InputFormat, ...]) -> InputError:
             f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
             "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
         )
+    if given.path.suffix in (".pb", ".pftrace", ".perfetto-trace"):
+        what = "a protocol buffer, such as JAX's xplane.pb or a trace of Perfetto, not a capture"
+        return NotACapture(f"{given.name}: {what}", "record with torch.profiler or nsys: pyprof run python PROGRAM.py")
     if given.text(len(SQLITE)).startswith((SQLITE, b"PAR1")):
         return NotACapture(f"{given.name}: compressed; of captures only traces in JSON are read so", f"gunzip -k {name}")
     return NotACapture(

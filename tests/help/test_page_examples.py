@@ -20,6 +20,7 @@ from pyprof.cli import COMMANDS, main
 from pyprof.help import commands, topics
 from tests.conftest import ROOT
 from tests.help import page_files
+from tests.terminals import Screen
 
 FOLDER = ROOT / "pyprof" / "help"
 PAGES = sorted(FOLDER.rglob("*.md"))
@@ -117,6 +118,23 @@ def test_a_shell_example_runs(block: Block, folder: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "prof net.json.gz", "prof net.json.gz --group-by op,params", "prof net.json.gz --tree layer", "summary gpu.json",
+        "summary before.sqlite after.sqlite", "summary ranks", "gaps gpu.json", "diff before.sqlite after.sqlite",
+        "diff snapshot.pickle snapshot.pickle", "ranks ranks", "memory snapshot.pickle", "inductor compiled.json",
+        "counters ncu.csv --trace counted.json", "timers timers.npz", "help", "doctor --quick",
+    ],
+)  # fmt: skip
+def test_a_terminal_may_have_any_width(command: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    for columns in (1, 7, 34, 400):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(sys, "stdout", screen := Screen())
+        assert main(command.split()) == 0 and screen.getvalue()
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if "    >>> " in path.read_text()], ids=lambda path: path.stem)

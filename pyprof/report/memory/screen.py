@@ -61,7 +61,7 @@ def _device(device: DeviceMemory, width: int) -> Iterator[Line]:
     for number, one in enumerate(advice[:_ADVICE], 1):
         title = f"{one.kind.replace('_', ' ').capitalize()}: "
         first, *rest = textwrap.wrap(title + one.evidence, width - 20)
-        yield [(f"{number:<3}", ""), (title, "bold"), (f"{first[len(title):]:<{width - 18 - len(title)}}", ""),
+        yield [(f"{number:<3}", ""), (title, "bold"), (first[len(title) :].ljust(width - 18 - len(title)), ""),
                (f"{mib(one.bytes):>15}", "green")]  # fmt: skip
         for text in rest:
             yield [("   " + text, "")]

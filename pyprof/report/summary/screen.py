@@ -273,7 +273,7 @@ def _advice(summary: Figures, units: Units) -> Iterator[Line]:
         yield [
             (f"{number:<{indent}}", ""),
             (first[: len(first) - len(text)], "bold"),
-            (f"{text:<{room - len(title)}}", ""),
+            (text.ljust(room - len(title)), ""),
             (f"{saves:>10}", "green"),
         ]
         for text in rest:
