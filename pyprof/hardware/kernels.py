@@ -90,7 +90,7 @@ _TAG = re.compile(r"[sS][mM]_?(\d{2,3})(?!\d)")
 _PREFIXES = (("ampere_", (8, 0)), ("turing_", (7, 5)), ("volta_", (7, 0)), ("hopper_", (9, 0)))
 _SM_PREFIX = re.compile(r"(?:^|[^A-Za-z\d])(?:sm|cutlass3x_sm|nvjet_sm)(\d{2,3})(?:_|[af]_)")
 _CUTLASS_TILE = re.compile(r"cutlass_(\d\d)_(?:wmma_)?(?:sp)?tensorop")
-_LONGEST = 1 << 13  # characters; no compiler writes longer names, and the rules can take time of the square of it
+_LONGEST = 1 << 12  # characters; hardly a name is longer, and the rules can take time of the square of it
 
 
 @lru_cache(maxsize=1 << 14)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache
+from itertools import chain
 
 _ANONYMOUS = "(anonymous namespace)"
 # Longer than any name a compiler writes by far; keeps the C demangler from being fed hostile text.
@@ -204,6 +205,7 @@ def _nested_name(mangled: str) -> str:
 # match contains: most names need no pattern.
 _NO_TEXT = re.compile(r"\\.|\[[^]]*\]|[.^$]")  # what matches other characters than itself, or none
 _GROUP = re.compile(r"\([^()]*\)")
+_WORDS = re.compile(r"\(\?:(\w+(?:\|\w+)*)\)(?![?*{])")  # a group that stands for one of some texts
 _OPTIONAL = re.compile(r".(?:[?*]|\{[^}]*\})")
 
 
@@ -214,8 +216,11 @@ def may_match(regex: str, text: str) -> bool:
 
 @cache
 def _contained(regex: str) -> tuple[str, ...]:
-    """The longest literal of each alternative of a regex outside its groups; "", which is in every name, where it has none."""
-    text, groups = _NO_TEXT.sub(" ", regex), 1
+    """For each alternative of a regex its longest literal outside groups, or the literals of which a group is one; "", which is
+    in every name, where it has none."""
+    text, groups = _WORDS.sub(lambda group: f" {group[1].replace('|', chr(0))} ", _NO_TEXT.sub(" ", regex)), 1
     while groups:
         text, groups = _GROUP.subn(" ", text)
-    return tuple(max(re.split("[ +]+", one), key=len) for one in _OPTIONAL.sub(" ", text).split("|"))
+    ways = (re.split("[ +]+", one) for one in _OPTIONAL.sub(" ", text).split("|"))
+    found = (max((text.split(chr(0)) for text in texts), key=lambda some: min(map(len, some))) for texts in ways)
+    return tuple(chain.from_iterable(found))

@@ -25,6 +25,7 @@ from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _FUSED = r"(?i)fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam"
+_LONGEST = 500  # characters of a name that say so
 _FEW = 8  # kernels of a device: fewer in a step mean a small model
 # Tensors that one pass reads and writes for each parameter: parameter, gradient, parameter again, and each state twice.
 _TENSORS = {"adam": 7, "lamb": 7, "adagrad": 5, "rmsprop": 5, "sgd": 5}
@@ -46,7 +47,9 @@ def find(overview: Overview) -> Advice | None:
     """Advice on a fused optimizer step, None if it saves too little."""
     records, frame = overview.records, overview.frame
     named_fused, alike = frame.of_classes.of_name(str), frame.classes.records
-    fused = np.array([re.search(_FUSED, name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
+    fused = np.array([re.search(_FUSED, name[:_LONGEST]) is not None for name in named_fused.pool] + [False], np.bool_)[
+        named_fused.codes
+    ]
     on_gpu = overview.division.on_gpu
     kernel = (alike["kind"] == (ActivityKind.KERNEL if on_gpu else ActivityKind.CPU)) & (
         alike["phase"] == PHASES.index("optimizer")
