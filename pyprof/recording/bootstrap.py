@@ -223,7 +223,8 @@ class ProcessRecording:
     def _begin_torch(self) -> None:
         import torch
 
-        from pyprof.recording.limits import Bounds, Growth
+        from pyprof.recording.growth import Growth
+        from pyprof.recording.limits import Bounds
 
         # Counters change how a program runs, so nothing is chosen by its time; of memory all that came before matters.
         automatic = self._steps is None and not self._config["metrics"] and not self._config["memory"]

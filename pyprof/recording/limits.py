@@ -1,11 +1,9 @@
 """How much of a program is recorded: when a recording must stop, which part torch.profiler keeps, which ops took most time.
 
-Three things limit a recording.
+Two things limit a recording, beside the memory that it takes (`growth`).
 Bounds: how large the trace may become, and how long recording may take beyond the program's own time. What a program takes by
 itself cannot be measured while it is recorded. Known are two things: what follows a recording (writing and reading the trace),
 which grows with the trace; and, where steps of the same program ran unrecorded, how much longer the recorded ones take.
-Growth: torch.profiler keeps what it records in memory, in a few bytes an event, and only the trace shows how many events there
-are. Measured: a trace has 1.1 (many ops) to 11 (many Python calls) bytes for each byte allocated while recording.
 Automatic: whether a program makes steps is not known when it begins. So everything is recorded from the start, in memory. A
 program that makes steps is recorded anew when they are warm, and the earlier recording is given up as soon as a warm step is
 complete; a program with no steps, or too few, keeps it. One that torch.compile compiles before its first step is recorded
@@ -17,21 +15,16 @@ anew from there on.
 
 from __future__ import annotations
 
-import _thread
-import ctypes
-import gc
 import os
 import shlex
 import sys
 import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from pyprof.memory import free_bytes
 from pyprof.recording.exclusive import next_kind
 from pyprof.recording.frames import inside_ranges
 from pyprof.recording.images import getpid
@@ -44,7 +37,7 @@ if TYPE_CHECKING:
 
 _NS_PER_BYTE = 90  # torch.profiler: 60 to 75 of trace, nsys: 90 of what it collects; where compressing takes the next figure
 _COMPRESSING_S = 0.0135
-_FEWER = "--steps A:B records a few steps"
+FEWER = "--steps A:B records a few steps"
 
 
 class Bounds(NamedTuple):
@@ -57,12 +50,12 @@ class Bounds(NamedTuple):
     def passed(self, trace_bytes: float, longer_s: float = 0) -> str:
         """The reason to stop now, for the user, or "". longer_s: seconds that recorded steps took beyond others."""
         if self.trace_bytes and trace_bytes > self.trace_bytes:
-            return f"since its trace becomes too large: {_FEWER}, --limit 0 all"
+            return f"since its trace becomes too large: {FEWER}, --limit 0 all"
         if self.seconds and longer_s + trace_bytes * self.ns_per_byte / 1e9 > self.seconds:
             what = (
                 "recorded steps take that much longer" if longer_s > self.seconds / 2 else "writing and reading its trace does"
             )
-            return f"since it would cost more than {self.seconds / 60:g} minutes ({what}): {_FEWER}, --limit-time 0 all"
+            return f"since it would cost more than {self.seconds / 60:g} minutes ({what}): {FEWER}, --limit-time 0 all"
         return ""
 
 
@@ -111,107 +104,6 @@ class Pace:
     def longer(self) -> float:
         """Seconds until now, the current step included."""
         return self._longer_s + (self._beyond(time.monotonic() - self._began) if self._recorded else 0)
-
-
-_TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
-_ENDED_BYTES = {True: 64, False: 8}  # in memory once a recording ends, for each before: calls of Python, with frames; else ops
-_SAMPLE_S = 0.25
-_SAMPLES = 4
-
-
-class _Mallinfo(ctypes.Structure):
-    """struct mallinfo2 of glibc; hblkhd: bytes in blocks of their own, uordblks: in use in the heaps."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
-    ]
-
-
-def _allocator() -> Callable[[], int] | None:
-    """A function that returns the bytes that this process has allocated; None if the C library has none."""
-    try:
-        mallinfo = ctypes.CDLL(None).mallinfo2
-    except (OSError, AttributeError):
-        return None
-    mallinfo.restype = _Mallinfo
-
-    def allocated() -> int:
-        found = mallinfo()
-        return int(found.uordblks + found.hblkhd)
-
-    return allocated
-
-
-def _tensor_bytes() -> int:
-    """Bytes of the tensors on the CPU that Python sees: parameters, states of optimizers, data."""
-    import torch
-
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    storages: dict[int, int] = {}
-    for found in gc.get_objects():
-        if type(found) in kinds:
-            try:
-                if found.device.type == "cpu":
-                    storages[found.untyped_storage().data_ptr()] = found.untyped_storage().nbytes()
-            except RuntimeError:  # it has no storage
-                continue
-    return sum(storages.values())
-
-
-class Growth:
-    """Calls `over` once with the reason, on a thread of its own, when the trace is expected to pass `bounds`.
-
-    recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. The
-    least of the last samples counts, since events are never given up and much of what a program allocates is. from_start: the
-    first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
-    whether calls of Python are recorded, which may take most memory. Half of what is free is never passed.
-    """
-
-    def __init__(
-        self,
-        bounds: Bounds,
-        recording: Callable[[], bool],
-        over: Callable[[str], None],
-        longer: Callable[[], float] = lambda: 0.0,
-        frames: bool = True,
-    ) -> None:
-        self._bounds, self._recording, self._over, self._longer = bounds, recording, over, longer
-        self._ended = threading.Event()
-        self._allocated = _allocator()
-        self._from_start, self._frames = True, frames
-
-    def start(self) -> None:
-        """Watch from now on. Without memory to measure, the time of recorded steps counts."""
-        _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
-
-    def stop(self) -> None:
-        """Watch no longer."""
-        self._ended.set()
-
-    def _watch(self, allocated: Callable[[], int]) -> None:
-        samples: deque[int] = deque(maxlen=_SAMPLES)
-        before, tensors = allocated(), 0
-        while not self._ended.wait(_SAMPLE_S):
-            if not self._recording():
-                before, tensors, self._from_start = allocated(), 0, False
-                samples.clear()
-                continue
-            samples.append(allocated() - before)
-            if len(samples) < _SAMPLES or not self._reason(min(samples) - tensors):
-                continue
-            tensors = _tensor_bytes() if self._from_start else 0
-            if reason := self._reason(min(samples) - tensors):
-                self._over(reason)
-                return
-
-    def _reason(self, recorded_bytes: int) -> str:
-        ended, free = _ENDED_BYTES[self._frames] * recorded_bytes, free_bytes()
-        if free is not None and ended > free / 2:
-            return (
-                f"since it might take {ended / 1e9:.1f} GB of memory as it ends: {_FEWER}{', --no-stacks more' * self._frames}"
-            )
-        return self._bounds.passed(_TRACE_BYTES * max(recorded_bytes, 0), self._longer())
 
 
 WARM, STEPS = 2, 5  # steps before those that are recorded, and how many of those there are

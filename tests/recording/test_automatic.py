@@ -16,7 +16,8 @@ import torch
 import pyprof
 from pyprof.loading.load import open_trace
 from pyprof.model.ledger import beside, read
-from pyprof.recording.limits import Automatic, Bounds, Growth
+from pyprof.recording.growth import Growth
+from pyprof.recording.limits import Automatic, Bounds
 from pyprof.recording.programs import is_launcher, program_name
 from pyprof.recording.steps import StepClock
 from pyprof.recording.tools import job_rank
@@ -192,8 +193,8 @@ def test_what_is_allocated_for_good_counts(grows: list[int], over: bool, monkeyp
     """A limit of 100 bytes of trace is one of 25 allocated bytes, by the least of four samples."""
     called, left = threading.Event(), iter(grows)
     growth = Growth(Bounds(100), lambda: True, lambda reason: called.set())
-    monkeypatch.setattr("pyprof.recording.limits._SAMPLE_S", 0.001)
-    monkeypatch.setattr("pyprof.recording.limits._tensor_bytes", lambda: 0)
+    monkeypatch.setattr("pyprof.recording.growth._SAMPLE_S", 0.001)
+    monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
     with pytest.raises(StopIteration) if not over else monkeypatch.context():
         growth._watch(lambda: next(left))
     assert called.is_set() is over

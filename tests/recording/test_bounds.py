@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from pyprof.recording import limits as limits_module
-from pyprof.recording.limits import Bounds, Growth, Pace, ns_per_byte
+from pyprof.recording.growth import Growth, _Heap
+from pyprof.recording.limits import Bounds, Pace, ns_per_byte
 
 LARGE = "since its trace becomes too large: --steps A:B records a few steps, --limit 0 all"
 LONG = "since it would cost more than 5 minutes ({}): --steps A:B records a few steps, --limit-time 0 all"
@@ -74,7 +76,7 @@ def test_a_recording_that_would_fill_the_memory_is_stopped(
     frames: bool, told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python calls take 64 times as much once it ends, ops 8 times."""
-    monkeypatch.setattr("pyprof.recording.limits.free_bytes", lambda: 10e9)
+    monkeypatch.setattr("pyprof.recording.growth.free_bytes", lambda: 10e9)
     growth = Growth(Bounds(), lambda: True, lambda _: None, frames=frames)
     assert growth._reason(75_000_000) == ""
     reason = growth._reason(80_000_000)
@@ -93,9 +95,9 @@ def test_a_machine_that_takes_twice_as_long_may_record_half_as_much(monkeypatch:
 @pytest.mark.parametrize("measured", [True, False])
 def test_a_recording_that_only_takes_long_is_stopped(measured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trace stays small, or nobody knows; the steps do not."""
-    monkeypatch.setattr("pyprof.recording.limits._SAMPLE_S", 0.001)
-    monkeypatch.setattr("pyprof.recording.limits._tensor_bytes", lambda: 0)
-    monkeypatch.setattr("pyprof.recording.limits._allocator", lambda: (lambda: 1000) if measured else None)
+    monkeypatch.setattr("pyprof.recording.growth._SAMPLE_S", 0.001)
+    monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
+    monkeypatch.setattr("pyprof.recording.growth._allocator", lambda: (lambda: 1000) if measured else None)
     reasons: list[str] = []
     stopped = threading.Event()
 
@@ -106,3 +108,20 @@ def test_a_recording_that_only_takes_long_is_stopped(measured: bool, monkeypatch
     Growth(Bounds(2e9, 300, 100), lambda: True, over, lambda: 301.0).start()
     assert stopped.wait(30)
     assert reasons == [LONG.format("recorded steps take that much longer")]
+
+
+def test_freed_memory_that_lies_between_events_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than 512 MiB beyond what was loose at first; and not again for 50 times as long as that took."""
+    clock, resident, trimmed = Clock(monkeypatch), [1 << 30], list[float]()
+
+    def trim(_keep: int) -> None:
+        trimmed.append(clock.now)
+        clock.now, resident[0] = clock.now + 0.1, 1 << 30
+
+    monkeypatch.setattr("pyprof.recording.growth._resident", lambda: resident[0])
+    monkeypatch.setattr("pyprof.recording.growth.ctypes.CDLL", lambda _: SimpleNamespace(malloc_trim=trim))
+    heap, begin = _Heap(), clock.now
+    for _ in range(100):
+        clock.now, resident[0] = clock.now + 1, resident[0] + (200 << 20)
+        heap.trim(300 << 20)
+    assert [round(when - begin) for when in trimmed[:3]] == [4, 10, 16]

@@ -1,0 +1,151 @@
+"""How much memory the recording of this process takes: it ends the recording before that becomes too much.
+
+torch.profiler keeps what it records in memory, in a few bytes an event, and only the trace shows how many events there are.
+Measured: a trace has 1.1 (many ops) to 11 (many Python calls) bytes for each byte allocated while recording.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import gc
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from pyprof.memory import free_bytes
+from pyprof.recording.limits import FEWER, Bounds
+
+_TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
+_ENDED_BYTES = {True: 64, False: 8}  # in memory once a recording ends, for each before: calls of Python, with frames; else ops
+_SAMPLE_S = 0.25
+_SAMPLES = 4
+_LOOSE_BYTES = 512 << 20  # freed, and not given back to the system
+_TRIM_SHARE = 50  # giving it back takes at most one of so many parts of the time
+
+
+class _Mallinfo(ctypes.Structure):
+    """struct mallinfo2 of glibc; hblkhd: bytes in blocks of their own, uordblks: in use in the heaps."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    ]
+
+
+def _allocator() -> Callable[[], int] | None:
+    """A function that returns the bytes that this process has allocated; None if the C library has none."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return None
+    mallinfo.restype = _Mallinfo
+
+    def allocated() -> int:
+        found = mallinfo()
+        return int(found.uordblks + found.hblkhd)
+
+    return allocated
+
+
+class _Heap:
+    """Gives freed memory back to the system where much lies about: events of a recording, allocated between the program's
+    tensors, keep the C library from doing so (300 MB a step were measured)."""
+
+    def __init__(self) -> None:
+        self._least: int | None = None  # bytes of the process that were not in use, after the last time
+        self._next_s = 0.0
+
+    def trim(self, allocated: int) -> None:
+        """allocated: bytes in use."""
+        begin, loose = time.monotonic(), _resident() - allocated
+        self._least = loose if self._least is None else self._least
+        if begin < self._next_s or loose < self._least + _LOOSE_BYTES:
+            return
+        ctypes.CDLL(None).malloc_trim(0)
+        self._least, end = _resident() - allocated, time.monotonic()
+        self._next_s = end + _TRIM_SHARE * (end - begin)
+
+
+def _resident() -> int:
+    """Bytes of memory that this process holds; 0 unknown."""
+    try:
+        with open("/proc/self/statm") as stream:
+            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _tensor_bytes() -> int:
+    """Bytes of the tensors on the CPU that Python sees: parameters, states of optimizers, data."""
+    import torch
+
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    storages: dict[int, int] = {}
+    for found in gc.get_objects():
+        if type(found) in kinds:
+            try:
+                if found.device.type == "cpu":
+                    storages[found.untyped_storage().data_ptr()] = found.untyped_storage().nbytes()
+            except RuntimeError:  # it has no storage
+                continue
+    return sum(storages.values())
+
+
+class Growth:
+    """Calls `over` once with the reason, on a thread of its own, when the trace is expected to pass `bounds`.
+
+    recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. The
+    least of the last samples counts, since events are never given up and much of what a program allocates is. from_start: the
+    first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
+    whether calls of Python are recorded, which may take most memory. Half of what is free is never passed.
+    """
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        recording: Callable[[], bool],
+        over: Callable[[str], None],
+        longer: Callable[[], float] = lambda: 0.0,
+        frames: bool = True,
+    ) -> None:
+        self._bounds, self._recording, self._over, self._longer = bounds, recording, over, longer
+        self._ended = threading.Event()
+        self._allocated = _allocator()
+        self._from_start, self._frames = True, frames
+
+    def start(self) -> None:
+        """Watch from now on. Without memory to measure, the time of recorded steps counts."""
+        _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._ended.set()
+
+    def _watch(self, allocated: Callable[[], int]) -> None:
+        samples: deque[int] = deque(maxlen=_SAMPLES)
+        before, tensors, heap = allocated(), 0, _Heap()
+        while not self._ended.wait(_SAMPLE_S):
+            if not self._recording():
+                before, tensors, self._from_start = allocated(), 0, False
+                samples.clear()
+                continue
+            samples.append((now := allocated()) - before)
+            if self._allocated is not None:
+                heap.trim(now)
+            if len(samples) < _SAMPLES or not self._reason(min(samples) - tensors):
+                continue
+            tensors = _tensor_bytes() if self._from_start else 0
+            if reason := self._reason(min(samples) - tensors):
+                self._over(reason)
+                return
+
+    def _reason(self, recorded_bytes: int) -> str:
+        ended, free = _ENDED_BYTES[self._frames] * recorded_bytes, free_bytes()
+        if free is not None and ended > free / 2:
+            return (
+                f"since it might take {ended / 1e9:.1f} GB of memory as it ends: {FEWER}{', --no-stacks more' * self._frames}"
+            )
+        return self._bounds.passed(_TRACE_BYTES * max(recorded_bytes, 0), self._longer())
