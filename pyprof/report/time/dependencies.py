@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.distinct import distinct_rows, narrowest, row_type
 from pyprof.columns.intervals import latest
-from pyprof.columns.types import Bools, Ints
+from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.trace import ActivityKind
 from pyprof.report.time.division import Division
 from pyprof.report.time.waits import Waits
 
-BY_STREAM, BY_LAUNCH, BY_OTHER = range(3)
 BEFORE, NEVER = -1, -2  # as calls: before the window; there is none
 _NEAR_NS = 20_000  # an activity that begins so soon after one of another stream waited for it
 _CLEAR_NS = 5_000  # if its own stream was free and its launch had come so long before that
@@ -39,22 +38,30 @@ class HostCalls:
     def __init__(self, division: Division, waits: Waits | None) -> None:
         records, since = division.records, division.begin_ns
         launched = division.row[records["launch_ns"][division.row] >= since] if division.on_gpu else division.row[:0]
-        columns = [records[name][launched].astype(np.int64) for name in ("pid", "tid", "launch_ns", "launch_dur_ns")]
-        columns = [*columns[:3], columns[2] + np.maximum(columns[3], 0), np.full(len(launched), -1)]
+        pid, tid, begin, took = (records[name][launched] for name in ("pid", "tid", "launch_ns", "launch_dur_ns"))
+        columns = [pid, tid, begin, begin + np.maximum(took, 0), np.full(len(launched), -1, np.int32)]
+        del took
         if waits is not None and division.on_gpu:
             inside = np.flatnonzero(waits.launching & (waits.start_ns >= since) & (waits.start_ns < division.end_ns))
-            found = waits.pid[inside], waits.tid[inside], waits.start_ns[inside], waits.end_ns[inside], inside
-            columns = [np.concatenate(pair) for pair in zip(columns, found, strict=True)]
-        (self.pid, self.tid, self.begin), _, self.of = distinct_rows(*columns[:3])
-        self.of = self.of[: len(launched)]
-        self.end, self.wait = np.full(len(self), since), np.full(len(self), -1)
-        code = distinct_rows(*columns[:3]).inverse
-        np.maximum.at(self.end, code, columns[3])
-        np.maximum.at(self.wait, code, columns[4])
-        self.launched = launched
-        self.rank = np.empty(len(self), np.int64)
-        self.rank[np.lexsort((self.tid, self.begin))] = np.arange(len(self))
-        self.first: Bools = np.append(True, (np.diff(self.pid) != 0) | (np.diff(self.tid) != 0))[: len(self)]
+            found = waits.pid[inside], waits.tid[inside], waits.start_ns[inside], waits.end_ns[inside], inside.astype(np.int32)
+            columns = [np.concatenate([own, more]) for own, more in zip(columns, found, strict=True)]
+        narrow = row_type(len(columns[0]))
+        order = np.lexsort((columns[2], columns[1], columns[0])).astype(narrow)
+        columns = [column[order] for column in columns]
+        change: Bools = np.ones((3, len(order)), np.bool_)  # of process, thread, begin: launches of one call differ in none
+        for differs, column in zip(change, columns, strict=False):
+            differs[1:] = column[1:] != column[:-1]
+        heads = np.flatnonzero(np.logical_or.reduce(change))
+        self.of = np.empty(len(order), narrow)
+        self.of[order] = np.repeat(np.arange(len(heads), dtype=narrow), np.diff(np.append(heads, len(order))))
+        self.of, self.launched = self.of[: len(launched)], launched
+        self.first: Bools = (change[0] | change[1])[heads]
+        self.pid, tid, self.begin = (column[heads] for column in columns[:3])
+        self.end = np.maximum(np.maximum.reduceat(columns[3], heads) if len(heads) else columns[3], since)
+        self.wait = np.maximum.reduceat(columns[4], heads) if len(heads) else columns[4]
+        del columns, change, order
+        self.rank = np.empty(len(self), narrow)
+        self.rank[np.lexsort((tid, self.begin))] = np.arange(len(self), dtype=narrow)
         self.pred, self.turn = self._predecessors()
         reach = self.end[latest(np.cumsum(self.first), self.end)]
         self.own_ns = np.maximum(self.end - np.where(self.pred >= 0, reach[self.pred], since), 0)
@@ -62,9 +69,9 @@ class HostCalls:
     def __len__(self) -> int:
         return len(self.pid)
 
-    def _predecessors(self) -> tuple[Ints, Bools]:
+    def _predecessors(self) -> tuple[Array, Bools]:
         """The call before each on its thread, or the last of another thread that made several meanwhile; whether it is that."""
-        pred = np.where(self.first, -1, np.arange(-1, len(self) - 1))
+        pred = np.where(self.first, -1, np.arange(-1, len(self) - 1)).astype(self.rank.dtype)
         order = np.lexsort((self.rank, self.pid))
         thread = np.cumsum(self.first)[order]
         same, place = np.append(False, np.diff(thread) == 0)[: len(self)], np.arange(len(self))
@@ -84,8 +91,9 @@ class Work:
 
     stream: number of each one's; first: whether it is its stream's first; own_ns: the most that it can get shorter;
     pause_ns: how long its stream was free before it; call: that launched it, BEFORE or NEVER; after: the activity of another
-    stream for which it waited, -1 none; bound: what it waited for longest; free_ns, late_ns, after_ns: how long before its
-    begin its stream was free, its launch had come, `after` had ended, beyond what that usually takes; 0 for what it waited for.
+    stream for which it waited, -1 none; free_ns, late_ns, after_ns: how long before its begin its stream was free, its
+    launch had come, `after` had ended, beyond what that usually takes; 0 for what it waited for longest. last: the last of each
+    stream; reach: when all of that stream had ended. Row numbers are as narrow as they can be: there are millions.
     """
 
     def __init__(self, division: Division, calls: HostCalls) -> None:
@@ -93,46 +101,60 @@ class Work:
         stream = records["stream"][division.row] if division.on_gpu else np.zeros(len(division.row), np.int64)
         (_, _), _, stream = distinct_rows(division.place, stream)
         order = np.lexsort((division.ends, division.begins, stream))
-        columns = (division.row, division.place, stream, division.begins, division.ends)
-        self.row, self.place, self.stream, self.begin, self.end = (one[order].astype(np.int64) for one in columns)
-        self.pid = division.pids[self.place].astype(np.int64)
-        self.first: Bools = np.append(True, np.diff(self.stream) != 0)[: len(order)]
-        self.reach = self.end[latest(self.stream, self.end)]  # end of it and all before it
-        before = np.where(self.first, since, np.append(since, self.reach)[:-1])
-        self.own_ns = self._own(division.held_ns)
+        columns = (division.row, division.place, narrowest(stream), division.begins, division.ends)
+        self.row, self.place, self.stream, self.begin, self.end = (one[order] for one in columns)
+        del columns, order, stream
+        self._pids = division.pids.astype(np.int64)
+        self.first: Bools = np.append(True, np.diff(self.stream) != 0)[: len(self)]
+        self.last = np.flatnonzero(np.append(self.first[1:], True)[: len(self)])
+        reach = self.end[latest(self.stream, self.end)]  # end of it and all before it
+        self.reach = reach[self.last]
+        before = np.append(since, reach)[:-1]
+        before[self.first] = since
+        self.own_ns = self._own(division.held_ns, before)
         self.pause_ns = np.maximum(self.begin - before, 0)
+        del before, reach
         self.call, self.late_ns = self._launches(division, calls)
         # Up to which call it and all before it in its stream were launched.
-        self.rank = np.append(calls.rank, [-1, -1])[self.call]
-        self.rank = np.maximum.accumulate(self.rank + self.stream * (len(calls) + 2)) - self.stream * (len(calls) + 2)
+        of_stream = self.stream.astype(np.int64) * (len(calls) + 2)
+        rank = np.append(calls.rank, [-1, -1])[self.call] + of_stream
+        self.rank = (np.maximum.accumulate(rank, out=rank) - of_stream).astype(self.call.dtype)
+        del rank, of_stream
         short = self.pause_ns[(self.pause_ns < _CLEAR_NS) & (self.late_ns > self.pause_ns) & ~self.first]
         usual = int(np.median(short)) if len(short) else 0
         self.free_ns = np.maximum(self.pause_ns - usual, 0)
         self.after, self.after_ns = self._others()
         known = (self.call != NEVER) & ((self.late_ns <= self.free_ns) | self.first)
-        self.bound = np.where(self.after >= 0, BY_OTHER, np.where(known, BY_LAUNCH, BY_STREAM))
-        for what, slack in ((BY_STREAM, self.free_ns), (BY_LAUNCH, self.late_ns), (BY_OTHER, self.after_ns)):
-            slack[self.bound == what] = 0
+        by_other = self.after >= 0  # what it waited for longest: that, else its launch, else its stream
+        for waited, slack in (
+            (by_other, self.after_ns), (~by_other & known, self.late_ns), (~by_other & ~known, self.free_ns),
+        ):  # fmt: skip
+            slack[waited] = 0
 
     def __len__(self) -> int:
         return len(self.row)
 
-    def _own(self, held_ns: Ints) -> Ints:
+    @property
+    def pid(self) -> Ints:
+        pids: Ints = self._pids[self.place]
+        return pids
+
+    def _own(self, held_ns: Ints, before: Ints) -> Ints:
         """How long each takes; where others of its stream run at the same time, until the next begins, and at most what it
-        holds the device."""
+        holds the device. before: when all before it in its stream had ended."""
         then = np.append(self.begin[1:], self.end[-1:])
-        last = np.append(self.first[1:], True)[: len(self)]
-        then = np.where(last, self.end, np.minimum(then, self.end))
-        over = (then < self.end) | (self.begin < np.where(self.first, self.begin, np.append(0, self.reach)[:-1]))
+        np.minimum(then, self.end, out=then)
+        then[self.last] = self.end[self.last]
+        over = (then < self.end) | (self.begin < before)
         own = np.where(over, np.minimum(then - self.begin, held_ns[self.row]), self.end - self.begin)
         return np.maximum(own, 0)
 
-    def _launches(self, division: Division, calls: HostCalls) -> tuple[Ints, Ints]:
+    def _launches(self, division: Division, calls: HostCalls) -> tuple[Array, Ints]:
         """The call that launched each, and from its begin to the activity's beyond the shortest time of its kind."""
         records = division.records
-        launch = records["launch_ns"][self.row].astype(np.int64)
+        launch = records["launch_ns"][self.row]
         known = (launch >= 0) & (records["kind"][self.row] != ActivityKind.CPU)
-        of_row = np.full(len(records), NEVER)
+        of_row = np.full(len(records), NEVER, row_type(len(records) + len(calls)))
         of_row[self.row[known]] = BEFORE
         of_row[calls.launched] = calls.of
         latency = np.maximum(self.begin - launch, division.begin_ns - self.begin)
@@ -141,13 +163,14 @@ class Work:
         np.minimum.at(least, kind[known], (self.begin - launch)[known])
         return of_row[self.row], np.where(known, np.maximum(latency - least[kind], 0), 0)
 
-    def _others(self) -> tuple[Ints, Ints]:
+    def _others(self) -> tuple[Array, Ints]:
         """For each the activity of another stream of its process that had just ended as it began, although its stream was free
         and its launch had come: -1 none; and how long before."""
-        after, slack = np.full(len(self), -1), np.zeros(len(self), np.int64)
+        after, slack = np.full(len(self), -1, self.row.dtype), np.zeros(len(self), np.int64)
         ready = np.flatnonzero((self.free_ns > _CLEAR_NS) & ((self.late_ns > _CLEAR_NS) | (self.call == NEVER)))
-        for pid in np.unique(self.pid[ready]).tolist():
-            mine, own = ready[self.pid[ready] == pid], np.flatnonzero(self.pid == pid)
+        pids = self.pid
+        for pid in np.unique(pids[ready]).tolist():
+            mine, own = ready[pids[ready] == pid], np.flatnonzero(pids == pid)
             ended = own[np.argsort(self.end[own], kind="stable")]
             last = ended[np.maximum(np.searchsorted(self.end[ended], self.begin[mine], "right") - 1, 0)]
             gone = self.begin[mine] - self.end[last]

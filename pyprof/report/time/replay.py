@@ -17,11 +17,12 @@ is taken from a node's value) and stretches of a stream (likewise the time that 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.columns.distinct import among
+from pyprof.columns.distinct import among, row_type
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.records import PHASES
 from pyprof.report.time.change import Change
@@ -57,10 +58,11 @@ class TimelineReplay:
         self._calls = calls = HostCalls(division, waits)
         self._work = work = Work(division, calls)
         self._waited = Waited(calls, work)
-        self._at = np.full(len(division.records), -1)  # of each record's activity
-        self._at[work.row] = np.arange(len(work))
+        self._at = np.full(len(division.records), -1, work.row.dtype)  # of each record's activity
+        self._at[work.row] = np.arange(len(work), dtype=work.row.dtype)
         self._stretch()
         self._edges()
+        del work.begin, work.end, work.stream  # all that follows is in shifts
 
     # -------------------------------------------------------------------------------------------- nodes and edges
 
@@ -70,14 +72,15 @@ class TimelineReplay:
         ends = np.zeros(len(calls), np.bool_)  # whether a new stretch begins with the end of a call
         ends[waited.call] = True
         begins = calls.first | calls.turn
-        number = np.cumsum(begins.astype(np.int64)) + np.cumsum(np.append(0, ends)[:-1])
+        narrow = row_type(len(calls) + len(work) + len(waited.call) + 1)
+        number = np.cumsum(begins, dtype=narrow) + np.cumsum(np.append(0, ends)[:-1], dtype=narrow)
         self._begun, self._ended = number, number + ends  # the node of each call's begin, and of its end
         threads = int(self._ended[-1]) if len(calls) else 0
         sources = np.zeros(len(work), np.bool_)
         sources[waited.work] = True
         sources[work.after[work.after >= 0]] = True
         new = work.first | np.append(False, sources)[:-1]
-        self._run = np.cumsum(new) + threads
+        self._run = np.cumsum(new, dtype=narrow) + narrow(threads)
         self._last = np.flatnonzero(np.append(new[1:], True)[: len(work)])  # activity of each run
         self._count = 1 + threads + len(self._last)
         # Nodes in the order in which calls were made; of one call what begins with it, what it launched, what follows its end.
@@ -102,7 +105,7 @@ class TimelineReplay:
         by = np.append(self._begun, 0)[np.maximum(work.call[with_launch], -1)]
         run = self._run[with_launch]
         order = np.lexsort((by, run))
-        self._launched = with_launch[order]
+        self._launched = with_launch[order].astype(self._run.dtype)
         by, run = by[order], run[order]
         self._groups = np.flatnonzero(np.append(True, (np.diff(by) != 0) | (np.diff(run) != 0))[: len(by)])
         self._crossing = np.flatnonzero(work.after >= 0)
@@ -121,8 +124,9 @@ class TimelineReplay:
         """(demand of each edge, host's time gone up to the end of each call, time gone up to the end of each activity)."""
         calls, work, waited = self._calls, self._work, self._waited
         hosts = np.cumsum(gone.call_ns)
-        free = np.where(gone.removed | gone.merged, work.pause_ns, work.free_ns)
-        works = np.cumsum(free + gone.work_ns)
+        works: Ints = np.where(gone.removed | gone.merged, work.pause_ns, work.free_ns)
+        works += gone.work_ns
+        np.cumsum(works, out=works)
         short = np.zeros(len(self._held), np.int64)
         np.maximum.at(short, self._short, waited.short_ns)
         short = np.where(
@@ -131,8 +135,11 @@ class TimelineReplay:
         short = np.clip(np.minimum(short, calls.own_ns[self._held] - gone.call_ns[self._held]), 0, None)
         first, pred = self._turned, calls.pred[self._turned]
         some = self._launched
-        late = np.append(hosts, 0)[np.maximum(work.call[some], -1)] + work.late_ns[some] + gone.work_ns[some]
-        late = np.where(gone.removed[some], _NO_DEMAND, works[some] - late)
+        late = np.append(hosts, 0)[np.maximum(work.call[some], -1)]
+        late += work.late_ns[some]
+        late += gone.work_ns[some]
+        np.subtract(works[some], late, out=late)
+        late[gone.removed[some]] = _NO_DEMAND
         cross, after = self._crossing, work.after[self._crossing]
         edges = (
             np.where(pred >= 0, -np.append(hosts, 0)[pred], 0) + hosts[first] - gone.call_ns[first],
@@ -172,33 +179,43 @@ class TimelineReplay:
             np.maximum.at(pauses, ends[known], time[known])
             last = self._division.gaps.end_ns[change.gaps] == self._division.end_ns
             np.maximum.at(rest_ns, self._division.gaps.device[change.gaps[last]], time[last])
-        by_call = work.call >= 0
         if not self._division.on_gpu:  # without launches: the time before an op itself
             gone.work_ns[:] += np.minimum(pauses, work.pause_ns)
-        pauses = np.bincount(work.call[by_call], pauses[by_call], len(calls)).astype(np.int64)
+        some = np.flatnonzero((pauses > 0) & (work.call >= 0))
+        np.add.at(call_ns, work.call[some], pauses[some])
         for _ in range(_BACK):  # what a launch did not take was in the calls before it
-            over = np.maximum(pauses - calls.own_ns, 0)
-            some = np.flatnonzero((over > 0) & (calls.pred >= 0))
-            pauses = np.minimum(pauses, calls.own_ns)
-            np.add.at(pauses, calls.pred[some], over[some])
-        np.maximum(gone.call_ns, pauses, out=gone.call_ns)
-        left = np.bincount(work.call[by_call & ~removed & ~merged], minlength=len(calls)) == 0
-        unlaunched = left & (np.bincount(work.call[by_call], minlength=len(calls)) > 0)
-        np.maximum(gone.call_ns, np.where(unlaunched, self._op_ns, 0), out=gone.call_ns)
-        np.minimum(gone.call_ns, calls.own_ns, out=gone.call_ns)
+            if not len(some := np.flatnonzero(call_ns > calls.own_ns)):
+                break
+            over, before = call_ns[some] - calls.own_ns[some], calls.pred[some]
+            call_ns[some] = calls.own_ns[some]
+            np.add.at(call_ns, before[before >= 0], over[before >= 0])
+        some = np.flatnonzero((removed | merged) & (work.call >= 0))
+        unlaunched = np.flatnonzero(np.bincount(work.call[some], minlength=len(calls)) == self._launches) if len(some) else some
+        unlaunched = unlaunched[self._launches[unlaunched] > 0]
+        call_ns[unlaunched] = np.maximum(call_ns[unlaunched], self._op_ns(unlaunched))
+        np.minimum(call_ns, calls.own_ns, out=call_ns)
         gone.work_ns[gone.removed] = work.own_ns[gone.removed]
         np.minimum(gone.work_ns, work.own_ns, out=gone.work_ns) if self._division.on_gpu else None
         return gone
 
-    @property
-    def _op_ns(self) -> Ints:
-        """The host's time for the op that makes each call: the call itself, and what an op takes before it."""
+    @cached_property
+    def _launches(self) -> Ints:
+        """How many activities each call launched."""
+        return np.bincount(self._work.call[self._work.call >= 0], minlength=len(self._calls))
+
+    def _op_ns(self, rows: Ints) -> Ints:
+        """The host's time for the op that makes each of these calls: the call itself, and what an op takes before it."""
         calls = self._calls
-        took = calls.end - calls.begin
-        before = np.maximum(calls.own_ns - took, 0)
-        usual = int(np.percentile(before, _OP)) if len(before) else 0
-        result: Ints = np.where(calls.wait < 0, took, 0) + np.minimum(before, usual)
+        took = calls.end[rows] - calls.begin[rows]
+        before = np.minimum(np.maximum(calls.own_ns[rows] - took, 0), self._usual_ns)
+        result: Ints = np.where(calls.wait[rows] < 0, took, 0) + before
         return result
+
+    @cached_property
+    def _usual_ns(self) -> int:
+        """The host's time before a call that is an op's own."""
+        before = np.maximum(self._calls.own_ns - (self._calls.end - self._calls.begin), 0)
+        return int(np.percentile(before, _OP)) if len(before) else 0
 
     # -------------------------------------------------------------------------------------------- answers
 
@@ -218,10 +235,10 @@ class TimelineReplay:
             if demand > values[target]:
                 values[target] = demand
         value = np.array(values, np.int64)
-        ends = np.flatnonzero(np.append(work.first[1:], True))
+        ends = work.last
         finish, was = np.full(division.count, division.begin_ns), np.full(division.count, division.begin_ns)
-        np.maximum.at(was, work.place[ends], work.reach[ends])
-        np.maximum.at(finish, work.place[ends], work.reach[ends] + value[self._run[ends]] - works[ends])
+        np.maximum.at(was, work.place[ends], work.reach)
+        np.maximum.at(finish, work.place[ends], work.reach + value[self._run[ends]] - works[ends])
         last = np.flatnonzero(np.append(calls.first[1:], True)[: len(calls)])
         shift, end = value[self._ended[last]] - hosts[last], np.minimum(calls.end[last], division.end_ns)
         for place, pid in enumerate(division.pids.tolist()):
