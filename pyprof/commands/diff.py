@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
+from pyprof.loading.formats import is_snapshot
 from pyprof.loading.load import load
 from pyprof.messages import tell
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"--fail-over takes a percentage, not {options.fail_over!r}", "for example --fail-over 5%")
         limit = float(match[1]) / 100
     files = _files(options)
-    if len(files) == 2 and all(map(_is_snapshot, files)):
+    if len(files) == 2 and all(map(is_snapshot, files)):
         return _compare_memory(files, options)
     if options.format != "json":
         require_table(options, TABLES)
@@ -84,17 +85,6 @@ def _files(options: argparse.Namespace) -> list[str]:
     if len(given) > 2 or (len(given) == 1 and options.save is None):
         raise UsageError(f"two captures are compared, not {len(given)}", "pyprof diff BEFORE AFTER")
     return given
-
-
-def _is_snapshot(name: str) -> bool:
-    """Whether a file is a snapshot of torch's memory."""
-    from pyprof.loading.formats import SNAPSHOTS
-    from pyprof.parse.sources.inputs import Input
-
-    if not Path(name).is_file():
-        return False
-    with Input(name) as given:
-        return SNAPSHOTS[0].sniff(given)
 
 
 def _compare_memory(files: list[str], options: argparse.Namespace) -> int:

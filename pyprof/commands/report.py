@@ -3,6 +3,7 @@ with its gaps, tables that sort and filter, what is unknown, how it was computed
 
     pyprof report FILE -o report.html
     pyprof report BEFORE AFTER -o report.html    what changed, and a section for each
+    pyprof report snapshot.pickle -o report.html what holds the memory: over time, and at the moment that one clicks
     pyprof report DIR -o report.html             a job with one file per rank: ranks compared, sections of some
 
 The page is one file that needs no network.
@@ -44,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, compute, write. Returns the exit code."""
     from pyprof.hardware import gpus
+    from pyprof.loading.formats import is_snapshot
+    from pyprof.report.memory.make import memory_of
+    from pyprof.report.page.memory import memory_section
     from pyprof.report.page.render import render
     from pyprof.tables.files import check_output, whole_text_file
 
@@ -53,9 +57,10 @@ def run(options: argparse.Namespace) -> int:
     if len(options.file) > _MOST:
         raise UsageError(f"a page holds at most {_MOST} captures, not {len(options.file)}", "pyprof ranks compares many ranks")
     choose = (lambda records: in_window(records, options)) if window_given(options) else None
-    entries, comparisons = _read(options.file, gpu, choose)
+    snapshots = [*filter(is_snapshot, options.file)]
+    entries, comparisons = _read([name for name in options.file if name not in snapshots], gpu, choose)
     with whole_text_file(output, inputs) as stream:
-        stream.write(render(entries, comparisons))
+        stream.write(render(entries, comparisons, [memory_section(memory_of(name)) for name in snapshots]))
     if output.is_file():
         tell(f"{output}: open it in a browser")
     return 0

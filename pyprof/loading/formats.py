@@ -325,6 +325,14 @@ _STRANGE_TEXTS = (
 )
 
 
+def is_snapshot(name: str) -> bool:
+    """Whether a file is a snapshot of torch's memory."""
+    if not Path(name).is_file():
+        return False
+    with Input(name) as given:
+        return SNAPSHOTS[0].sniff(given)
+
+
 def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
     if any(form.sniff(given) for form in SNAPSHOTS):
         if SNAPSHOTS[0] in formats:

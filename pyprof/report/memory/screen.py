@@ -39,7 +39,7 @@ def _source(source: str, shown: Sequence[DeviceMemory]) -> str:
 
 
 def _device(device: DeviceMemory, width: int) -> Iterator[Line]:
-    yield from _sentence(device, width)
+    yield from sentence(device, width)
     for number, oom in enumerate(device.oom):
         because, do = why(oom, device.trace.settings)
         when = "" if (since := device.since_ns(oom.event)) is None else f" at {human(since, 'ns')}"
@@ -70,7 +70,7 @@ def _device(device: DeviceMemory, width: int) -> Iterator[Line]:
         yield from _wrapped(f"Note: {note}", width, "dim")
 
 
-def _sentence(device: DeviceMemory, width: int) -> Iterator[Line]:
+def sentence(device: DeviceMemory, width: int) -> Iterator[Line]:
     """The peak: how much, when, where, and what is in use then."""
     moment, trace = device.moment, device.trace
     requested, allocated, reserved = device.replay.at(moment)

@@ -15,12 +15,15 @@ from pyprof.columns.distinct import distinct_values
 from pyprof.columns.intervals import summed
 from pyprof.columns.types import Ints
 from pyprof.hardware import cpus
+from pyprof.loading.load import load_allocations
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.diff.compare import Comparison, compare_ranks
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
+from pyprof.report.memory.make import reported
 from pyprof.report.page import sentences
 from pyprof.report.page.cells import MOST, cells_of
+from pyprof.report.page.memory import MemorySection, memory_section
 from pyprof.report.page.timeline import places_of, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
 from pyprof.report.summary.model import Figures
@@ -34,12 +37,14 @@ _UNKNOWN = 8  # reasons listed for unknown FLOPs
 
 
 class Section(NamedTuple):
-    """One capture. charts: their data; sentences: one above each chart; unknown: (reason, kernels, ns) without FLOPs."""
+    """One capture. charts: their data; sentences: one above each chart; unknown: (reason, kernels, ns) without FLOPs; memory:
+    None where no allocations were recorded."""
 
     summary: Figures
     charts: Mapping[str, Any]
     sentences: Mapping[str, str]
     unknown: tuple[tuple[str, int, int], ...]
+    memory: MemorySection | None = None
 
 
 class Compared(NamedTuple):
@@ -62,7 +67,10 @@ class JobsCompared(NamedTuple):
 
 def section_of(overview: Overview, name: str, files: int = 1) -> Section:
     """The section of one capture. files: how many share the page."""
-    return charted(overview, summarise(overview, name), files)
+    section = charted(overview, summarise(overview, name), files)
+    if not section.summary.memory or (found := load_allocations(name)) is None:  # records do not hold the allocations
+        return section
+    return section._replace(memory=memory_section(reported(found, name, "peak")))
 
 
 def charted(overview: Overview, summary: Figures, files: int = 1) -> Section:

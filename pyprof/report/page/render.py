@@ -21,6 +21,7 @@ from pyprof import __version__
 from pyprof.help import page as help_page
 from pyprof.report.page.data import Compared, JobsCompared, Section
 from pyprof.report.page.job import Job
+from pyprof.report.page.memory import MemorySection
 from pyprof.report.page.sentences import of_all
 from pyprof.report.summary.model import Figures
 from pyprof.report.summary.words import described, figures
@@ -32,24 +33,32 @@ from pyprof.tables.units import human
 _ASSETS = Path(__file__).with_name("assets")
 _OPEN = 2  # captures whose sections are open at first
 _BOXED = 12  # characters of a call that has a box of its own
-_SCRIPTS = ("d3.js", "base.js", "cells.js", "icicle.js", "roofline.js", "timeline.js", "tables.js", "main.js")
+_SCRIPTS = ("d3.js", "base.js", "cells.js", "icicle.js", "roofline.js", "timeline.js", "tables.js", "memory.js", "main.js")
 
 
-def render(entries: Sequence[Section | Job], comparisons: Sequence[Compared | JobsCompared] = ()) -> str:
-    """The page of some captures and jobs."""
+def render(
+    entries: Sequence[Section | Job],
+    comparisons: Sequence[Compared | JobsCompared] = (),
+    snapshots: Sequence[MemorySection] = (),
+) -> str:
+    """The page of some captures and jobs, and of snapshots of memory."""
     sections = [*_sections(entries)]
     names = _names([entry.summary.file for entry in entries])
+    held = _names([one.file for one in snapshots])
     items = []
-    for item in re.split(r"\n(?=- )", help_page("conventions").partition("\n")[2].strip()):
+    for item in re.split(r"\n(?=- )", help_page("conventions").partition("\n- ")[2].strip()):
         parts = " ".join(item.removeprefix("- ").split()).split("`")  # one paragraph of Markdown with code in it
         marked = (Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
         items.append(Markup("<li>{}</li>").format(Markup("").join(marked)))
     terms = help_page("terms").partition("\n")[2].strip()
     words = Markup("<ul>{}</ul><details><summary>The words of this page</summary><pre>{}</pre></details>")
     return _rendered(
-        "page.html", "report", [{**section.charts, "name": shown["name"]} for section, shown in sections],
-        title=", ".join(names[:3]) + ("" if len(names) < 4 else ", ..."),
-        sections=[shown for _, shown in sections], several=len(sections) > 1, names=names,
+        "page.html", "report",
+        [{**section.charts, "name": shown["name"], "memory": _charts(section.memory)} for section, shown in sections]
+        + [{"memory": _charts(one)} for one in snapshots],
+        title=", ".join([*names, *held][:3]) + ("" if len(names) + len(held) < 4 else ", ..."),
+        snapshots=[*zip(held, snapshots, strict=True)],
+        sections=[shown for _, shown in sections], several=len(sections) + len(held) > 1, names=names,
         jobs=[_job(entry, name) for entry, name in zip(entries, names, strict=True) if isinstance(entry, Job)],
         compared=[_compared(one) for one in comparisons], beside=_beside([entry.summary for entry in entries]),
         bars_of_all=_bars([entry.summary for entry in entries], names),
@@ -90,9 +99,14 @@ def _sections(entries: Sequence[Section | Job]) -> Iterator[tuple[Section, dict[
         unknown = [(reason, f"{count:,}", human(ns, "ns")) for reason, count, ns in section.unknown]
         yield section, {
             "name": f"{number}: {name}" if number else name, "summary": section.summary, "sentences": section.sentences,
-            "sentence": section.sentences["all"], "unknown": unknown, **described(section.summary), "why": why,
-            "open": (few and len(entries) == len(found)) or not at, "number": at,
+            "sentence": section.sentences["all"], "memory": section.memory, "unknown": unknown,
+            **described(section.summary), "why": why, "number": at,
+            "open": (few and len(entries) == len(found)) or not at,
         }  # fmt: skip
+
+
+def _charts(memory: MemorySection | None) -> Sequence[dict[str, Any]]:
+    return () if memory is None else memory.charts
 
 
 def policy(script: str, style: str) -> str:

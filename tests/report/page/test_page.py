@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
+from pyprof.report.memory.make import memory_of
 from pyprof.report.page.cells import cells_of
 from pyprof.report.page.data import Section, section_of
 from pyprof.report.page.job import job_section
+from pyprof.report.page.memory import memory_section
 from pyprof.report.page.render import embedded, pieces, render
 from pyprof.report.page.timeline import timeline_of
 from pyprof.report.ranks.units import files_of
@@ -284,3 +286,21 @@ def test_what_is_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["report", one, "-o", str(tmp_path / "nowhere" / "report.html")]) == 1
     assert main(["report", *[one] * 17, "-o", str(tmp_path / "report.html")]) == 2 and "at most 16" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["one.sqlite"]
+
+
+@pytest.mark.parametrize("name", ["memory/gpt_medium_128_training.pickle", "kineto/h100_bert_small.json.gz"])
+def test_the_memory_of_every_column_is_that_of_the_replay(captures: Path, name: str) -> None:
+    report = memory_of(str(captures / name))
+    device = next(one for one in report.devices if one.trace.device == 0)
+    (chart,) = memory_section(report).charts
+    assert chart["total"][chart["peak"]] == device.total == int(device.replay.counted.max())
+    for stack in chart["by"].values():
+        assert np.array_equal(np.sum(stack["bytes"], axis=0), chart["total"]), "colours add up to what is in use"
+    blocks, at = chart["blocks"], chart["peak"]
+    alive = [row for row in range(len(blocks["first"])) if blocks["first"][row] <= at <= blocks["last"][row]]
+    kinds = {one.name: one.bytes for one in device.by("kind") if one.name != "older"}
+    found: dict[str, int] = {}
+    for row in alive:
+        kind = blocks["kinds"][blocks["kind"][row]]
+        found[kind] = found.get(kind, 0) + blocks["bytes"][row]
+    assert {kind: size for kind, size in found.items() if kind != "older"} == kinds

@@ -213,6 +213,31 @@ def test_the_timeline_zooms_by_drag_wheel_and_keys_and_names_ops(browser: Any, s
         assert page.locator(".timeline .marked").bounding_box()["width"] > 20
 
 
+def test_memory_is_drawn_and_what_is_alive_is_listed_where_one_clicks(browser: Any, captures: Path, tmp_path: Path) -> None:
+    snapshot, trace = captures / "memory/gpt_medium_128_training.pickle", captures / "kineto/h100_bert_small.json.gz"
+    assert main(["report", str(snapshot), str(trace), "-o", str(tmp_path / "report.html")]) == 0
+    with opened(browser, tmp_path / "report.html", viewport={"width": 360, "height": 800}) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        whole = page.locator("#memory-1")
+        told, chart = whole.locator(".memory [role=status]"), whole.locator(".memory svg").first
+        assert "At the peak, 105 ms, step 0, in the optimizer: 6,688.4 MiB requested" in told.inner_text()
+        row = whole.locator(".memory tbody tr").nth(1)
+        assert row.locator("td").first.inner_text() == "gradients" and "1,575.1 MiB" in row.inner_text()
+        box = chart.bounding_box()
+        chart.click(position={"x": 77 + 0.2 * (box["width"] - 81), "y": 100})
+        assert "in forward" in told.inner_text() and "activations" in whole.locator(".memory tbody").inner_text()
+        chart.focus()
+        page.keyboard.press("Home")
+        assert told.inner_text().startswith("At the peak")
+        page.keyboard.press("ArrowLeft")
+        assert told.inner_text().startswith("At 1") and chart.locator("path.held").count() >= 4
+        whole.locator(".tool", has_text="by phase").press("Enter")
+        assert whole.locator(".memory .keys").inner_text().split("\n")[:2] == ["not known", "optimizer"]
+        traced = page.locator("#capture-1 .memory")
+        assert "96.6 MiB allocated, 116.0 MiB reserved" in traced.locator("[role=status]").last.inner_text()
+        assert traced.locator("tbody tr").count() >= 2
+
+
 def test_code_can_be_copied(browser: Any, captures: Path, tmp_path: Path) -> None:
     assert main(["report", str(captures / "kineto/h100_vit.json.gz"), "-o", str(tmp_path / "report.html")]) == 0
     with opened(browser, tmp_path / "report.html") as page:

@@ -64,6 +64,7 @@ function show(article, section) {
     find(".matched").textContent = (all ? "" : `${time(ns)}, ${percent(ns / (cells.total || 1))} of the time`) + rest;
   }
 
+  holds(article, section);
   find(".query").addEventListener("input", (event) => {
     filter.query = event.target.value;
     update();
@@ -96,6 +97,7 @@ JSON.parse(document.getElementById("data").textContent).forEach((section, at) =>
   const article = document.querySelector(`[data-section="${at}"]`);
   const whole = article.querySelector("details.whole");
   if (section.measured) showMeasured(article, section);
+  else if (!section.cells) holds(article, section);
   else if (!whole || whole.open) show(article, section);
   else whole.addEventListener("toggle", () => show(article, section), { once: true });
 });

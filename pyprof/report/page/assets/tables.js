@@ -52,7 +52,7 @@ class Table {
       const next = Math.min(left, MORE, MOST - this.shown);
       parts.push(make("button", { type: "button", onclick: () => { this.shown = Math.min(this.shown + MORE, MOST); this.draw(); } }, `Show ${count(next)} more`));
     }
-    if (left > 0) parts.push(` ${count(left)} rows are not shown${this.shown >= MOST ? `: filter to see them; ${this.more}` : ""}`);
+    if (left > 0) parts.push(` ${count(left)} ${left === 1 ? "row is" : "rows are"} not shown${this.shown >= MOST ? `: filter to see them; ${this.more}` : ""}`);
     if (!this.ordered.length) parts.push(this.any ? "No row is left by the filter." : this.empty);
     this.foot.replaceChildren(...parts);
     this.container.firstChild.hidden = !this.any;
