@@ -72,7 +72,7 @@ def _read(
     """(a section per capture and a job per folder; comparisons of the first with each other one of its kind)."""
     from pyprof.parse.records.locations import is_folder, locate
     from pyprof.report.diff.compare import Comparison
-    from pyprof.report.page.data import compared, jobs_compared, section_of
+    from pyprof.report.page.data import compared, jobs_compared, section_of, with_memory
     from pyprof.report.page.job import job_section
     from pyprof.report.ranks.units import files_of
 
@@ -87,7 +87,7 @@ def _read(
             entries.append(job_section(name, files, read, choose))
         else:
             overview = read(files[0])
-            entries.append(section_of(overview, str(files[0]), len(names)))
+            entries.append(with_memory(section_of(overview, str(files[0]), len(names)), str(files[0])))
             if first is not None:
                 comparisons.append(compared(Comparison(first, overview), (names[0], name)))
             first = first or (overview if len(names) > 1 and name == names[0] else None)

@@ -117,9 +117,21 @@ class Whereabouts(msgspec.Struct):
     number: list[int] = []
 
 
+class HeldMemory(msgspec.Struct):
+    """Equal blocks in use at a peak. op: the outermost that allocated them; number: how many, of `bytes` each; freed: later in
+    the recording; of_softmax: a softmax allocated as much at once; None unknown."""
+
+    op: str | None
+    phase: str | None
+    bytes: int
+    number: int
+    freed: bool
+    of_softmax: bool
+
+
 class MemoryPeak(msgspec.Struct):
     """Most memory of tensors in use on one device (-1: the CPU) of a process. reserved: what the allocator held then; phase,
-    op, layer, src: of the allocation that reached it; None unknown."""
+    op, layer, src: of the allocation that reached it; None unknown; held: the largest blocks in use then."""
 
     pid: int
     device: int
@@ -130,6 +142,7 @@ class MemoryPeak(msgspec.Struct):
     op: str | None
     layer: str | None
     src: str | None
+    held: list[HeldMemory] = []
 
 
 class Host(msgspec.Struct):

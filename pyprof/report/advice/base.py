@@ -54,7 +54,8 @@ class Advice(NamedTuple):
     kind: name of the module; change: what it changes, None for advice about the capture itself; time_ns: time of the kernels or
     gaps concerned; evidence: one sentence with numbers; do: the line to write; places: where. By a replay with the change,
     None for advice about the capture: saves_ns, the wall time that goes when it is added to the advice before it; alone_ns,
-    when nothing else is done; after: the kind that it needs, where it saves next to nothing alone.
+    when nothing else is done; after: the kind that it needs, where it saves next to nothing alone. peak_bytes: by how much it
+    lowers the peak of memory at most, None unknown.
     """
 
     kind: str
@@ -66,10 +67,11 @@ class Advice(NamedTuple):
     saves_ns: int | None = None
     alone_ns: int | None = None
     after: str | None = None
+    peak_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Its members in JSON."""
-        names = ("kind", "saves_ns", "alone_ns", "after", "time_ns", "evidence", "do")
+        names = ("kind", "saves_ns", "alone_ns", "after", "time_ns", "peak_bytes", "evidence", "do")
         return {**{name: getattr(self, name) for name in names}, "places": [place._asdict() for place in self.places]}
 
 

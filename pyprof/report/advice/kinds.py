@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
+from pyprof.model.host import MemoryPeak
 from pyprof.report.advice import (
     allocation,
     backward_markers,
@@ -43,6 +44,8 @@ from pyprof.report.advice import (
 from pyprof.report.advice.base import Advice, is_worth
 from pyprof.report.time.overview import Overview
 
+SCORES = frozenset("softmax bmm matmul baddbmm mul div add sub where masked_fill dropout native_dropout einsum to".split())
+"""Ops that write a tensor of attention's scores where it is not fused."""
 _LAST = "slow_kernel"  # it is about what the others leave
 
 KINDS: tuple[Callable[[Overview], Advice | None], ...] = (
@@ -98,11 +101,23 @@ def advise(overview: Overview) -> list[Advice]:
     found = [one for one in found if not (again and one.kind == "warmup")]
     # A cold capture, or one of which the recorder made most of the waiting, is to be made anew before anything else is judged.
     anew = {"warmup"} | ({"profiler_overhead"} if profiler_overhead.is_most(overview) else set())
-    return [
+    ordered = [
         *(one for one in found if one.kind in anew),
         *_by_savings(overview, [one for one in found if one.change is not None]),
         *(one for one in found if one.change is None and one.kind not in anew),
     ]
+    host = overview.records.host
+    frees = _frees(max(host.memory, key=lambda one: one.allocated_bytes)) if host is not None and host.memory else {}
+    return [one._replace(peak_bytes=frees.get(one.kind)) for one in ordered]
+
+
+def _frees(peak: MemoryPeak) -> dict[str, int]:
+    """By kind of advice, bytes in use at the peak that would not be there."""
+    scores = [one for one in peak.held if one.of_softmax and (one.op or "").strip("_").removesuffix("_") in SCORES]
+    temporaries = [one for one in peak.held if one.phase == peak.phase == "optimizer" and one.freed]
+    gradients = [one for one in peak.held if one.phase == "backward" and peak.phase == "forward"]
+    kinds = {"fused_attention": scores, "fused_optimizer": temporaries, "zero_grad": gradients}
+    return {kind: sum(one.bytes * one.number for one in those) for kind, those in kinds.items() if those}
 
 
 def _by_savings(overview: Overview, left: list[Advice]) -> list[Advice]:

@@ -11,14 +11,14 @@ import numpy as np
 from pyprof.columns.distinct import distinct_values
 from pyprof.columns.types import Bools
 from pyprof.model.allocations import AllocationSite
+from pyprof.report.advice.kinds import SCORES
 from pyprof.report.memory.device import DeviceMemory
 from pyprof.report.memory.kinds import KINDS
 from pyprof.report.memory.pieces import OutOfMemory
-from pyprof.tables.units import mib
+from pyprof.tables.units import human, mib
 
 _LEAST = 0.01  # of the peak, or of what the allocator holds: less is not worth a line
 _OVERLOAD = re.compile(r"_(?:[A-Z]\w*|self|int|out|dim)$")
-_SCORES = frozenset("softmax bmm matmul baddbmm mul div add sub where masked_fill dropout native_dropout einsum to".split())
 _LOSSES = frozenset("log_softmax cross_entropy cross_entropy_loss log_softmax_backward_data".split())
 _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _GROWING_STEPS = 3
@@ -90,8 +90,12 @@ def _at_peak(device: DeviceMemory) -> Iterator[MemoryAdvice]:
         names, what = _most(device, activations)
         do = "torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False): their forward runs twice"
         evidence = f"{int(activations.sum()):,} activations wait for backward; most are of {what} {names}"
+        layers = {trace.places[place].layer for place in lives.place[activations].tolist()} & trace.forward_ns.keys()
+        if layers:
+            again = sum(trace.forward_ns[layer] for layer in layers if layer is not None)
+            evidence += f"; to compute them again takes {human(again, 'ns')} a step"
         yield MemoryAdvice("checkpoint", size(activations), evidence, do)
-    scores = _sized_as(device, made_by(frozenset(["softmax"]))) & alive & made_by(_SCORES)
+    scores = _sized_as(device, made_by(frozenset(["softmax"]))) & alive & made_by(SCORES)
     if scores.any():
         names, what = _most(device, scores)
         do = "torch.nn.functional.scaled_dot_product_attention, which never stores them"

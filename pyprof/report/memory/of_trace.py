@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Ints
 from pyprof.errors import InputError
 from pyprof.model.allocations import CPU, Action, Allocations, AllocationSite, AllocationTrace
@@ -43,6 +44,7 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
     (of_process, of_device), _, group = distinct_rows(process, table["device"])
     wanted = sorted(range(len(of_process)), key=lambda one: (of_process[one], of_device[one] < 0, of_device[one]))
     optimizers = np.sort(HostRanges.of(trace, (Kind.OPTIMIZER,)).start_ns)
+    forward_ns = _forward_ns(trace, rules) if any(one.phase == "backward" for one in places) else {}
     pids, devices = take(trace.processes["pid"], of_process), list[Allocations]()
     for one in wanted:
         rows = order[group[order] == one]
@@ -67,6 +69,7 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
                 addressed=bool((address != -1).all()),
                 segments_only=low,
                 optimizer_ns=optimizers,
+                forward_ns=forward_ns,
                 listed=[tensor for tensor in trace.tensors if tensor.device == of_device[one]],
             )
         )
@@ -105,6 +108,18 @@ def _places(trace: Trace, process: Ints, rules: OpRules) -> tuple[list[Allocatio
     place, step = np.full((2, len(process)), -1)
     place[back], step[back] = code, records["step"]
     return places, place, step
+
+
+def _forward_ns(trace: Trace, rules: OpRules) -> dict[str, int]:
+    """Time of what ran in the forward pass by layer, of one step."""
+    records = attribute(trace, rules)
+    layers = RecordTable(Frame(records)).of("layer")
+    if not isinstance(layers, Texts):
+        return {}
+    rows = np.flatnonzero((records["phase"] == PHASES.index("forward")) & (layers.codes >= 0))
+    sums = summed(layers.codes[rows].astype(np.int64), np.maximum(records["dur_ns"][rows], 0), len(layers.pool))
+    steps = max(len(distinct_values(records["step"][records["step"] >= 0])), 1)
+    return {text: int(ns) // steps for text, ns in zip(layers.pool, sums.tolist(), strict=True) if text and ns}
 
 
 def _seeds(trace: Trace) -> Bools:

@@ -67,10 +67,13 @@ class JobsCompared(NamedTuple):
 
 def section_of(overview: Overview, name: str, files: int = 1) -> Section:
     """The section of one capture. files: how many share the page."""
-    section = charted(overview, summarise(overview, name), files)
-    if not section.summary.memory or (found := load_allocations(name)) is None:  # records do not hold the allocations
-        return section
-    return section._replace(memory=memory_section(reported(found, name, "peak")))
+    return charted(overview, summarise(overview, name), files)
+
+
+def with_memory(section: Section, name: str) -> Section:
+    """The section with what its file tells of allocations."""
+    found = load_allocations(name) if section.summary.memory else None  # records hold the peak only
+    return section if found is None else section._replace(memory=memory_section(reported(found, name, "peak")))
 
 
 def charted(overview: Overview, summary: Figures, files: int = 1) -> Section:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyprof.errors import InputError
 from pyprof.parse.records.dataset import named_rank
 from pyprof.parse.records.locations import File
-from pyprof.report.page.data import Section, section_of
+from pyprof.report.page.data import Section, section_of, with_memory
 from pyprof.report.ranks.advice import Straggler, lines, straggler
 from pyprof.report.ranks.results import TABLES
 from pyprof.report.ranks.survey import survey
@@ -63,7 +63,7 @@ def job_section(name: str, files: Sequence[File], read: Callable[[File], Overvie
     except InputError:  # the ranks have nothing in common to compare
         pass
     shown = _notable(ranks, None if late is None or late.rank not in numbers else numbers.index(late.rank))
-    sections = tuple((at, section_of(read(files[at]), str(files[at]), len(shown))) for at in shown)
+    sections = tuple((at, with_memory(section_of(read(files[at]), str(files[at]), len(shown)), str(files[at]))) for at in shown)
     beside = (Rank(numbers[at], one, ", ".join(shown.get(at, ()))) for at, one in enumerate(ranks))
     return Job(job_of(name, ranks, late, notes), tuple(beside), words, tables, sections)
 

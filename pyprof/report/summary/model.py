@@ -253,7 +253,11 @@ class Figures:
         known = None if self.known is None else self.known._asdict()
         names |= {"lost": _dicts(self.lost), "known": known, "advice": advice, "notes": list(self.notes)}
         names["run"] = None if self.run is None else {**self.run._asdict(), "over": _dicts(self.run.over)}
-        names |= {"ranges": _dicts(self.ranges), "memory": [*map(msgspec.structs.asdict, self.memory)]}
+        memory = [msgspec.structs.asdict(one) for one in self.memory]
+        names |= {
+            "ranges": _dicts(self.ranges),
+            "memory": [{key: peak[key] for key in peak if key != "held"} for peak in memory],
+        }
         return json.dumps(names, ensure_ascii=False, indent=1, allow_nan=False)
 
 

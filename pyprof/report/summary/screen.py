@@ -291,6 +291,8 @@ def _beside(one: Advice, summary: Figures, units: Units) -> str:
     parts = [f"after {kinds.index(one.after) + 1}"] if one.after in kinds and one.after is not None else []
     if (saves := summary.a_step(one.saves_ns)) is not None:
         parts.append(f"{units.ns(saves)} a step")
+    if one.peak_bytes:
+        parts.append(f"and {mib(one.peak_bytes)} of the peak")
     return f" ({'; '.join(parts)})" if parts else ""
 
 

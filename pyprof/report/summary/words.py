@@ -26,7 +26,7 @@ from pyprof.tables.formats import markdown_text, write_markdown
 from pyprof.tables.names import text_of
 from pyprof.tables.readable import readable
 from pyprof.tables.rows import html
-from pyprof.tables.units import human
+from pyprof.tables.units import human, mib
 
 _HEIGHT = 80  # of the drawing of a run, in its units
 _WIDTH = 1000  # of the bar of the wall time, in units of the drawing
@@ -176,6 +176,7 @@ def _run(run: RunSteps) -> dict[str, object]:
 
 def _advice(one: Advice, of: Figures) -> dict[str, object]:
     share = f", {percent(one.saves_ns, of.wall_ns)}" if one.saves_ns is not None and of.wall_ns else ""
+    share += f", and {mib(one.peak_bytes)} of the peak of memory" if one.peak_bytes else ""
     places = []
     for place in one.places:  # `3 x linear (M=512) in blocks.0, net.py:12: 1.20 ms`
         where = f" ({place.shape})" if place.shape else ""
