@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from pyprof.messages import tell
 
 KEY = "pyprof_memory"
 _MOST_EVENTS = 2_000_000  # of the allocator's history, about 400 MB
@@ -43,24 +46,55 @@ def _tensors(torch: Any) -> Iterator[tuple[str, str, Any]]:
                 yield "optimizer state", str(name), value
 
 
-def record_history() -> None:
-    """Let the allocator of GPUs remember its events from now on."""
-    import torch
+class _History:
+    """The history of the allocator of GPUs while it is recorded. snapshot: where it goes if memory runs out, None: nowhere."""
 
-    if torch.cuda.is_available():
+    def __init__(self) -> None:
+        self.snapshot: Path | None = None
+        self._observed = False
+
+    def record(self, trace: Path) -> None:
+        """Let the allocator remember its events from now on. trace: the file or folder beside which they are written."""
+        import torch
+
+        if not torch.cuda.is_available():
+            return
         with suppress(Exception):  # another allocator has none
             torch.cuda.memory._record_memory_history(max_entries=_MOST_EVENTS)
+            self.snapshot = _beside(trace, "oom")
+            if not self._observed:  # an observer stays for good
+                self._observed = True
+                torch._C._cuda_attach_out_of_memory_observer(self._ran_out)
 
+    def _ran_out(self, device: int, asked: int, total: int, free: int) -> None:
+        """Called by the allocator before it raises OutOfMemoryError: the first time of a recording is kept."""
+        import torch
 
-def dump_history(trace: Path) -> Path | None:
-    """Write the allocator's history beside a trace and end it; its file, None without a GPU."""
-    import torch
+        path, self.snapshot = self.snapshot, None
+        if path is not None:
+            with suppress(Exception):  # the program may go on with less
+                torch.cuda.memory._dump_snapshot(str(path))
+                tell(f"memory ran out: pyprof memory {path}")
 
-    path = trace.with_name(trace.name.removesuffix(".gz").removesuffix(".json") + ".memory.pickle")
-    if not torch.cuda.is_available():
+    def dump(self, trace: Path) -> Path | None:
+        """Write the history beside a trace and end it; its file, None without a GPU."""
+        import torch
+
+        self.snapshot, path = None, _beside(trace, "memory")
+        if not torch.cuda.is_available():
+            return None
+        with suppress(Exception):
+            torch.cuda.memory._dump_snapshot(str(path))
+            torch.cuda.memory._record_memory_history(enabled=None)
+            return path
         return None
-    with suppress(Exception):
-        torch.cuda.memory._dump_snapshot(str(path))
-        torch.cuda.memory._record_memory_history(enabled=None)
-        return path
-    return None
+
+
+def _beside(trace: Path, kind: str) -> Path:
+    """net.memory.pickle beside net.json.gz; in a folder of traces without one of its own `pid.memory.pickle`."""
+    if trace.is_dir():
+        return trace / f"{os.getpid()}.{kind}.pickle"
+    return trace.with_name(f"{trace.name.removesuffix('.gz').removesuffix('.json')}.{kind}.pickle")
+
+
+HISTORY = _History()

@@ -114,7 +114,7 @@ class Capture:
     that took most time are listed; a process of its own writes the list beside each trace as .txt, and rank 0 prints it to
     standard error at the end; 0 for no list. on_trace: called with each file once it is whole. metrics, per_kernel: hardware
     counters for `pyprof counters`, as `metrics.measuring` says. memory: record allocations for `pyprof memory`; on a GPU also
-    the allocator's history, beside each trace as .memory.pickle.
+    the allocator's history, beside each trace as .memory.pickle, and as .oom.pickle when memory runs out.
 
     traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording; gave_way: whether
     another recording by torch.profiler began meanwhile, which ended this one; on_failure: called with a line of text where a
@@ -192,7 +192,7 @@ class Capture:
     def _begins_recording(self) -> None:
         _finish_earlier_work()
         if self._memory:
-            memory.record_history()
+            memory.HISTORY.record(self.path)
         if self._stacks and self.steps and self._alive is None:
             since = frames.hold_off()
             self._alive = AliveModules()
@@ -282,7 +282,7 @@ class Capture:
             add_names(plain, names)
             if self._memory:
                 add_names(plain, memory.model_tensors() or self._model, memory.KEY)
-                memory.dump_history(path)
+                memory.HISTORY.dump(path)
             if part != plain:
                 with plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as stream:
                     shutil.copyfileobj(source, stream, 1 << 20)
