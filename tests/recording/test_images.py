@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
+from tests.children import LIGHT
 from tests.recording.test_run import _run
 
 FORKS = """
@@ -35,14 +36,14 @@ print("again", "PYPROF_RUN" in os.environ)
 
 @pytest.mark.skipif(sys.platform != "linux" or "musl" in os.confstr("CS_GNU_LIBC_VERSION"), reason="on_exit is glibc's")
 def test_a_child_ends_and_the_process_is_known_whatever_the_program_replaces(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(FORKS)
+    (tmp_path / "own.py").write_text(LIGHT + FORKS)
     done = _run(tmp_path, "--tool", "torch", "own.py")
     assert (done.returncode, done.stdout) == (5, "child 3 None\n"), done.stderr
     assert "matmul" in done.stderr and "USDT" not in done.stderr
 
 
 def test_what_replaces_a_program_is_recorded(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(REPLACES)
+    (tmp_path / "own.py").write_text(LIGHT + REPLACES)
     done = _run(tmp_path, "--tool", "torch", "own.py")
     assert (done.returncode, done.stdout) == (0, "again False\n"), done.stderr
     assert "pyprof: the program replaced itself by another one (os.exec)" in done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.children import LIGHT
 from tests.conftest import ROOT
 
 ORDERS = [
@@ -44,7 +45,7 @@ pyprof.capture(1)
 def test_every_order_of_imports() -> None:
     """Each order in a child of one process, which imported what takes long: torch and numpy, and nothing of pyprof."""
     pytest.importorskip("torch")
-    code = f"""
+    code = f"""{LIGHT}
 import os, sys, numpy, torch.profiler
 for order in {ORDERS!r}:
     assert not any(name.startswith("pyprof") for name in sys.modules)

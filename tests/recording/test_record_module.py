@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,11 +44,16 @@ def test_a_module_is_recorded_and_an_older_trace_stays(tmp_path: Path, monkeypat
 def test_a_module_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(MODULE + "raise ValueError('boom')")
+    with pytest.raises(InputError, match="boom"):
+        load_module(Path("net.py"))
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1")  # as it ends then
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(ToolError, match=r"net\.py: it could not be run \(exit code 1\)"):
         record_module(Path("net.py"))
     with pytest.raises(InputError, match=r"gone\.py: no such file"):
         record_module(Path("gone.py"))
-    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"net.py"}
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"net.py", "python"}
 
 
 def test_inputs_of_a_module(tmp_path: Path) -> None:
