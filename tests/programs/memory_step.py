@@ -1,8 +1,6 @@
 """One step of training on a CPU, recorded with its allocations; prints what torch itself counts: bytes of parameters, gradients,
 optimizer state, and of what autograd saved that forward made."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -15,6 +15,7 @@ import pytest
 
 import pyprof
 from pyprof.cli import main
+from tests.children import LIGHT
 from tests.conftest import ROOT
 from tests.counters.test_counters import PID, event, op, trace
 from tests.tiny import Nsys
@@ -159,7 +160,7 @@ def test_a_recorded_step_holds_what_torch_counts(tmp_path: Path) -> None:
     """Parameters, gradients, optimizer state at the end; activations before backward frees them: what autograd saved."""
     pytest.importorskip("torch", reason="needs torch")
     trace_file = tmp_path / "net.json"
-    program = [sys.executable, str(ROOT / "tests" / "programs" / "memory_step.py"), str(trace_file)]
+    program = [sys.executable, "-c", LIGHT + (ROOT / "tests/programs/memory_step.py").read_text(), str(trace_file)]
     result = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
     counted = json.loads(result.stdout.splitlines()[-1])
     loaded = pyprof.load(trace_file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import pyprof
 from pyprof.cli import main
+from pyprof.commands import summary as command
 from pyprof.commands.summary import summary_of
 from pyprof.model.records import PHASES
 from pyprof.prof.frame import Frame
@@ -206,11 +208,13 @@ def test_several_files_have_a_column_each(tmp_path: Path, capsys: pytest.Capture
     ]
 
 
-def test_a_folder_of_ranks_is_a_job(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = captures / "kineto/v100_dlrm_8ranks"
-    assert main(["summary", str(folder), "--format", "json"]) == 0
-    job = json.loads(capsys.readouterr().out)
-    ranks = [summary_of(str(path)) for path in sorted(folder.iterdir())]
+def test_a_folder_of_ranks_is_a_job(
+    captures: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks: list[Summary] = []
+    monkeypatch.setattr(command, "summary_of", lambda *asked: ranks.append(summary_of(*asked)) or ranks[-1])
+    made = command._summary(str(captures / "kineto/v100_dlrm_8ranks"), None, Namespace(step=None, range=None, time=None))
+    job = json.loads(command.document([made]))
     assert job["ranks"] == len(ranks) == 8 and job["wall_ns"] == sum(one.wall_ns or 0 for one in ranks) // 8
     assert job["wall_ns"] == job["busy_ns"] + sum(job["idle_ns"].values()) and job["busy_ns"] == sum(job["busy"].values())
     assert job["kernel_ns"] == sum(one.kernel_ns for one in ranks) == sum(one["time_ns"] for one in job["ops"])
@@ -221,7 +225,7 @@ def test_a_folder_of_ranks_is_a_job(captures: Path, capsys: pytest.CaptureFixtur
     (late,) = (one for one in job["advice"] if one["kind"] == "straggler")
     assert "rank 7" in late["evidence"] and 400_000 < late["saves_ns"] < 650_000
     assert sum(one["saves_ns"] or 0 for one in job["advice"]) <= job["wall_ns"] + late["saves_ns"]
-    assert main(["summary", str(folder)]) == 0
+    command.show([made], human=True)
     text = capsys.readouterr().out.splitlines()
     assert "8 ranks" in text[0] and len(text) <= LINES and max(map(len, text)) <= 100
 
