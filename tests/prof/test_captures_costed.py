@@ -21,7 +21,7 @@ LEAST = {
     "kineto/v100_resnet50_2021.json.gz": (99.7, 99.7),
     "kineto/a100_train_stacks.json.gz": (99.9, 99),
     "kineto/a100_triton_add.json.gz": (0, 100),  # what a generated kernel computes is in no trace
-    **{f"kineto/v100_dlrm_8ranks/worker{rank}.pt.trace.json.gz": (100, 99.3) for rank in range(8)},
+    **{f"kineto/v100_dlrm_8ranks/worker{rank}.pt.trace.json.gz": (100, 99.3) for rank in (0, 7)},
     "nvprof/v100_lm/net.sql": (100, 100),
     "kineto/serving/sglang_prefilldecode.json.gz": (99.9, 99.9),
     "kineto/serving/vllm_decode_full.run.json.gz": (92, 92),  # what lacks: a kernel that pads and whatever else

@@ -21,12 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pyprof.hardware.gpus import named
 from pyprof.loading.load import load_capture
-from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.prof.roofline import OVER
 from pyprof.report.utilisation import Utilisation, _Alike, _mean_peaks, _Rated, utilisation
-from tests.given import records_of
-from tests.report.summary.test_summary import GIVEN
 from tests.tiny import Nsys
 
 WALL = 1_000_000
@@ -124,14 +120,16 @@ def _step(model: nn.Module, x: torch.Tensor) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("make", "masked", "again"),
-    [(_perceptron, 0, 0), (_convolutions, 0, 0), (_block, 1, 0), (_checkpointed, 2, 2), (_nested, 2, 3)],
-)
-@pytest.mark.parametrize("low", [False, True], ids=["fp32", "autocast"])
+    ("make", "masked", "again", "low"),
+    [
+        (_perceptron, 0, 0, False), (_convolutions, 0, 0, True), (_block, 1, 0, False), (_checkpointed, 2, 2, True),
+        (_nested, 2, 3, False),
+    ],
+)  # fmt: skip
 def test_flops_are_those_of_flop_counter(
     make: Callable[[], tuple[nn.Module, torch.Tensor]], masked: int, again: int, low: bool, tmp_path: Path
 ) -> None:
-    """masked, again: how often attention runs forward for the first time, and again.
+    """masked, again: how often attention runs forward for the first time, and again; low: under autocast.
 
     No checkpoint stops early: the op at which it stops begins and does nothing, which a trace of the CPU does not show.
     """
@@ -312,22 +310,3 @@ def test_some_rows_of_a_capture(tmp_path: Path) -> None:
     by_mask = utilisation(frame, np.array([True, False]), 10_000)
     assert by_mask == utilisation(frame, np.array([0]), 10_000) and by_mask.peaks == {"bf16": 1.0}
     assert by_mask.busy_ns == 10_000 and utilisation(frame, np.array([0]), 10_000, 7_000).busy_ns == 7_000
-
-
-@pytest.mark.parametrize(
-    "name",
-    [one for one in GIVEN if not one.startswith("nsys/cpu") and not one.endswith(".dict")],  # on a GPU, with times
-)
-def test_model_flops_are_at_most_those_of_the_hardware_and_these_what_it_can_do(captures: Path, name: str) -> None:
-    frame = Frame(records_of(captures / name))
-    records = frame.records
-    rows = records["start_ns"] >= 0
-    end = records["start_ns"] + np.maximum(records["dur_ns"], 0)
-    wall_ns = int(end[rows].max() - records["start_ns"][rows].min())
-    found = utilisation(frame, rows, wall_ns)
-    mfu, hfu = (found.mfu, found.hfu) if found.complete else (found.mfu_min, found.hfu_min)
-    on_gpu = bool((records["kind"] != ActivityKind.CPU).any())
-    if frame.costs.matmul_flops.max() > 0 and on_gpu:
-        assert mfu is not None and hfu is not None and 0 < mfu <= hfu
-        assert hfu <= found.busy_ns / wall_ns or (frame.roofline.bound == OVER).any()
-    assert found.busy_ns <= wall_ns and sum(found.peaks.values()) <= 1 + 1e-9

@@ -35,7 +35,7 @@ class Row(NamedTuple):
     own: OpCall | None
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def rows_of(path: Path) -> dict[int, Row]:
     """Correlation id -> kernel, for kernels with a launch."""
     records = records_of(path)

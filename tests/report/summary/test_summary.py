@@ -17,14 +17,13 @@ from pyprof.cli import main
 from pyprof.commands import summary as command
 from pyprof.commands.summary import summary_of
 from pyprof.model.records import PHASES
-from pyprof.prof.frame import Frame
+from pyprof.prof.roofline import OVER
 from pyprof.report.advice.base import Advice, Place
 from pyprof.report.summary.make import summarise
 from pyprof.report.summary.screen import LINES, Summary, lines
 from pyprof.report.summary.styled import Units, plain
-from tests.given import records_of
 from tests.terminals import bare, on_terminal
-from tests.timeline import Timeline
+from tests.timeline import Timeline, overview_of
 from tests.tiny import Nsys
 
 A100 = (0, "NVIDIA A100-SXM4-80GB", 0, 108, 8, 0)
@@ -82,8 +81,16 @@ def held(of: Summary) -> None:
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_every_capture_adds_up_and_fits_the_screen(captures: Path, name: str) -> None:
-    of = summary_of(str(captures / name))
+    overview = overview_of(captures / name)
+    of, frame = summarise(overview, name), overview.frame
     held(of)
+    found = of.to_dict()
+    reached = found["hfu_min"] if found["hfu"] is None else found["hfu"]
+    assert reached is None or reached <= found["busy_ns"] / found["wall_ns"] or (frame.roofline.bound == OVER).any()
+    if name in GIVEN[:4] + GIVEN[13:16]:
+        codes, verdicts = frame.verdicts
+        time = np.where(frame.records["kind"] == 0, frame.records["dur_ns"], 0)
+        assert 0 < 0.99 * time.sum() <= time[np.array([v.tc is not None for v in verdicts])[codes]].sum()
     for units in (Units(), Units(bars=True), Units(human=False), Units(width=80, bars=True), Units(width=40)):
         text = plain(lines(of, units, f"pyprof prof {name}")).splitlines()
         assert max(map(len, text)) <= units.width, text
@@ -274,15 +281,6 @@ def test_the_slowest_step_and_why(tmp_path: Path) -> None:
     slow = of.steps.slowest
     assert (slow.index, slow.part, slow.more_ns, slow.op) == (2, ("busy", "forward"), 40_000, "add")
     assert "slowest: step 3 of 4, 56.0 us: forward 40.0 us longer than in the median step (add)" in str(of)
-
-
-@pytest.mark.parametrize("name", GIVEN[:4] + GIVEN[13:16])
-def test_the_verdict_is_known_on_real_captures(captures: Path, name: str) -> None:
-    frame = Frame(records_of(captures / name))
-    codes, verdicts = frame.verdicts
-    time = np.where(frame.records["kind"] == 0, frame.records["dur_ns"], 0)
-    known = np.array([v.tc is not None for v in verdicts])[codes]
-    assert 0 < 0.99 * time.sum() <= time[known].sum()
 
 
 def test_a_job_says_once_why_nothing_is_advised_and_only_then() -> None:
