@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pyprof.cli import COMMANDS
+from pyprof.cli import COMMANDS, main
 from pyprof.help import commands, topics
 from tests.children import pyprof_here
 from tests.conftest import ROOT
