@@ -67,11 +67,13 @@ class Nsys:
         return corr
 
     def copy(self, kind: int, launch: int, start: int, end: int, bytes: int = 4,
-             memory: tuple[int | None, int | None] = (None, None)) -> None:  # fmt: skip
+             memory: tuple[int | None, int | None] = (None, None), device: int = 0) -> None:  # fmt: skip
         """kind: CUDA's number, 1 to the device, 2 to the host, 8 within it; memory: nsys's numbers of its source and target."""
         self.corr += 1
         self.api(launch, self.corr, name="cudaMemcpyAsync_v3020")
-        self.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((start, end, 0, 7, self.corr, tid() & ~0xFFFFFF, bytes, kind, *memory))
+        self.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append(
+            (start, end, device, 7, self.corr, tid() & ~0xFFFFFF, bytes, kind, *memory)
+        )
 
     def api(self, start: int, corr: int, *, pid: int = 7, thread: int | None = None, name: str = "cudaLaunchKernel_v7000",
             took: int = 5) -> None:  # fmt: skip

@@ -151,7 +151,8 @@ class Host(msgspec.Struct):
     began (of many, evenly chosen ones, the first and last among them); loader: `single` for a DataLoader without workers,
     `several` with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's;
     shapes: whether ops were recorded with the shapes of their arguments; compilations: in order of begin; compiled: why, as the
-    ledger of the run keeps it; classes: of modules, by their paths, "" where several have one."""
+    ledger of the run keeps it; classes: of modules, by their paths, "" where several have one;
+    groups: ranks of process groups by name, of the whole job under ""."""
 
     work: dict[str, list[Spans]] = {}
     recorder: list[Spans] = []
@@ -172,3 +173,4 @@ class Host(msgspec.Struct):
     compiled: list[CompileEvent] = []
     whereabouts: Whereabouts | None = None
     classes: dict[str, str] = {}
+    groups: dict[str, int] = {}

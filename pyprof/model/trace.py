@@ -315,9 +315,9 @@ class Trace:
 
     source: `nsys`, `nvprof` or `kineto`; session_end_ns: when recording stopped (-1 unknown); utc_ns: the difference between
     nanoseconds since 1970 and a time of the trace (-1 unknown); measured, samples: counters that were recorded with it, None
-    without; watched: whether the tool says that it watched for calls of CUDA and saw none; left_out:
-    kernels, copies and fills without a time that are in no table; tensors: of the model, where they are
-    listed; notes: what the capture lacks and what to do about it, one line each.
+    without; watched: whether the tool says that it watched for calls of CUDA and saw none; left_out: kernels, copies and fills
+    without a time that are in no table; tensors: of the model, where they are listed; groups: ranks of process groups by name,
+    of the job under ""; notes: what the capture lacks and what to do about it, one line each.
     """
 
     source: str
@@ -332,6 +332,7 @@ class Trace:
     memory: Table = field(default_factory=lambda: make_table("memory"))
     frames: Table = field(default_factory=lambda: make_table("frames"))
     graph_nodes: Table = field(default_factory=lambda: make_table("graph_nodes"))
+    groups: dict[str, int] = field(default_factory=dict)
     version: str = ""
     session_end_ns: int = -1
     utc_ns: int = -1

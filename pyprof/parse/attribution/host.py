@@ -127,7 +127,7 @@ class _HostOfCapture:
             graph_launch_ns=np.sort(graphs).tolist(), frame_ns=frames[chosen].tolist(),
             loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
-            allocations=self.allocations(), compilations=self.compilations(), memory=memory_peaks(trace),
+            allocations=self.allocations(), compilations=self.compilations(), memory=memory_peaks(trace), groups=trace.groups,
             doing=doing, begins=begins_of_steps(trace) if doing else [], whereabouts=whereabouts(trace, self.launch),
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip

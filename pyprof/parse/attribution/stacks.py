@@ -66,13 +66,13 @@ class Placed(NamedTuple):
 class Stacks:
     """Gives codes to stacks; `stacks` are the distinct ones so far. Ranges may come nested in slices, one after another.
 
-    cut: number of kernels with an incomplete stack, by reason; classes: of the modules around kernels, by their paths.
+    cut: number of kernels with an incomplete stack, by reason.
     """
 
     def __init__(self, trace: Trace, aside: SetAside) -> None:
         self.trace, self.aside = trace, aside
         self.stacks: list[Stack] = []
-        self.classes: dict[str, str] = {}
+        self._classes: dict[str, set[str]] = {}
         self.cut = {_DEEP: 0, _CROWDED: 0}
         self._aside_of = by_thread(aside.thread, np.arange(len(aside.thread)))
         self._chains = _Chains()
@@ -182,10 +182,16 @@ class Stacks:
             code = self._code_of[key] = len(self.stacks)
             modules = [one.marker for one in map(self._unit, units) if one.marker.scope in _QUALIFIED]
             for at, one in enumerate(modules):
-                if one.cls and one.cls not in _WRAPPERS and (path := _module_path(modules[: at + 1])):
-                    self.classes[path] = one.cls if self.classes.get(path, one.cls) == one.cls else ""
+                path = one.name if one.cls in _WRAPPERS else _module_path(modules[: at + 1])
+                self._classes.setdefault(path, set()).add(one.cls)
             self.stacks.append(_describe(list(map(self._unit, units)), opened=opened))
         return code
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """Classes of the modules around kernels by their paths, "" where several have one; torch's wrappers by their own."""
+        own = {path: (found - _WRAPPERS or found) - {""} for path, found in self._classes.items()}
+        return {path: min(found) if len(found) == 1 else "" for path, found in own.items() if found}
 
     def _pack(self, label: _Number, domain: _Number, src: _Number, numbered: _Number) -> _Number:
         """Everything that a stack holds of a range, in one number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.columns.types import Ints
-from pyprof.report.advice.base import Advice, IdleTime, idle_time, ms, uses_torch
+from pyprof.report.advice.base import Advice, IdleTime, idle_time, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.03  # of the wall time
@@ -33,7 +33,7 @@ def find(overview: Overview) -> Advice | None:
         evidence += f": {calls}"
     if not often and (overview.steps is None or len(overview.steps) == 1):
         evidence += ", as in a first iteration"
-    do = _PLAIN if not uses_torch(overview) else _HABIT if often else _ONCE
+    do = _PLAIN if not overview.uses_torch else _HABIT if often else _ONCE
     return Advice("allocation", idle.change, idle.time_ns, evidence, do)
 
 

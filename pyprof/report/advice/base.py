@@ -190,12 +190,9 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def uses_torch(overview: Overview) -> bool:
-    """Whether PyTorch made any of the kernels or ops, so that its words are the program's."""
-    records = overview.records
-    if any(call.module.partition(".")[0] in ("torch", "aten", "prims") for call in records.calls):
-        return True
-    return any("at::native" in text or text.startswith("aten::") for text in records.strings.values)
+def together(overview: Overview) -> str:
+    """Behind an amount that is a sum over several devices, beside times that are means over them."""
+    return f" on {overview.division.count} devices together" if overview.division.count > 1 else ""
 
 
 # ---------------------------------------------------------------------- what a capture lacks

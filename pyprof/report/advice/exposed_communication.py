@@ -7,6 +7,7 @@ between stages of a pipeline these mostly wait.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ _DO = {
     "layer.set_modules_to_forward_prefetch([next_layer]) and layer.set_modules_to_backward_prefetch([previous_layer])",
     "all_to_all": "start it earlier, with async_op=True, and do other work before wait(); torchrec: TrainPipelineSparseDist",
     "layers": "two micro-batches in turn, so that one computes while the other communicates; or fewer ranks that share a layer",
+    "plain": "launch it on a stream of its own as soon as its data is there, and wait (cudaStreamWaitEvent) only where its "
+    "result is read",
     "other": "start it earlier with async_op=True and wait() only where its result is read",
 }
 
@@ -67,7 +70,8 @@ def find(overview: Overview) -> Advice | None:
     if not is_worth(overview, saves) or well_hidden:
         return None
     groups = _groups(collectives, which, records["dur_ns"][rows], held // division.count)
-    listed = "; ".join(_text(group) for group in groups[:_SHOWN])
+    sizes = {} if overview.host is None else overview.host.groups
+    listed = "; ".join(_text(group, sizes) for group in groups[:_SHOWN])
     how_much = (
         f"all communication ({human(time, 'ns')})"
         if exposed == time
@@ -95,13 +99,13 @@ def _groups(collectives: list[Collective], which: Ints, time_ns: Ints, held_ns: 
     return sorted(found, key=lambda group: (-group.exposed_ns, group.one.kind, group.one.nbytes or 0))
 
 
-def _text(group: _Group) -> str:
+def _text(group: _Group, sizes: Mapping[str, int]) -> str:
     """`3 x all_reduce of 17.6 MB, 27.3 ms exposed (the fastest 8.93 ms or 3.45 GB/s on the bus)`."""
     one = group.one
     exposed = f"{human(group.exposed_ns, 'ns')} exposed"
     if not one.nbytes or group.least_ns <= 0:
         return f"{group.number} x {one.kind}, {exposed}"
-    factor = bus_factor(one.kind, one.group_size)
+    factor = bus_factor(one.kind, one.group_size or (sizes.get(one.group) if one.group else None))
     rate = f" or {human(factor * one.nbytes / group.least_ns * 1e9, 'B/s')} on the bus" if factor else ""
     least = f"the fastest {human(group.least_ns, 'ns')}{rate}"
     return f"{group.number} x {one.kind} of {human(one.nbytes, 'B')}, {exposed} ({least})"
@@ -126,8 +130,11 @@ def _do(overview: Overview, rows: Ints, held_ns: Ints, groups: list[_Group]) -> 
     for group in groups:
         kinds[group.one.kind] = kinds.get(group.one.kind, 0) + group.exposed_ns
     most = max(kinds, key=lambda kind: kinds[kind])
+    if not overview.uses_torch:
+        return _DO["plain"]
     stacks = overview.records.stacks
     texts = {text for stack in stacks for text in (*stack.ranges, *stack.layer, *stack.mod)}
+    texts |= set() if overview.host is None else set(overview.host.classes.values())
     around = {name for name in (_DDP, _FSDP) if any(name in text for text in texts)}  # wrappers of torch
     if most in ("all_gather", "reduce_scatter") or (_FSDP in around and most != "all_to_all"):
         return _DO["fsdp"]

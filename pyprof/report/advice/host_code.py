@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pyprof.parse.sources.kineto.python import USER, rank_of
-from pyprof.report.advice.base import Advice, counted, idle_time, ms, uses_torch
+from pyprof.report.advice.base import Advice, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
 
@@ -41,7 +41,7 @@ def find(overview: Overview) -> Advice | None:
         texts = [f"{ms(one.own_ns / devices)} in {counted_name(one)}" for one in some]
         rest = places.total_ns - sum(one.own_ns for one in some)
         evidence += f": {', '.join([*texts, f'{ms(rest / devices)} in code that no range or frame names'])}"
-        do = _RECORD if uses_torch(overview) else _RANGES
+        do = _RECORD if overview.uses_torch else _RANGES
     return Advice("host_code", idle.change, idle.time_ns, evidence, do)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, is_worth, mean_ns, places
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, places, together
 from pyprof.report.time.change import Change
 from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview
@@ -29,6 +29,10 @@ _RESULTS = (
     "keep it on the device, or copy only what the host reads: to pinned memory, with non_blocking=True, and wait for it later"
 )
 _AHEAD = "copy the next batch while this one computes: from pinned memory, non_blocking=True, on its own torch.cuda.Stream()"
+_PLAIN = (
+    "copy in pieces from pinned memory (cudaMallocHost) with cudaMemcpyAsync on a stream of its own, so that kernels work on "
+    "one piece while the next is on its way"
+)
 _INPUTS = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)"
 
 
@@ -73,7 +77,10 @@ def _advice(overview: Overview, rows: Ints, what: str, do: str) -> Advice | None
     steps = overview.steps
     often = f" a step, {len(steps)} steps" if steps is not None and len(steps) > 1 else ""
     size = human(moved / len(steps) if steps is not None and often else moved, "B")
-    evidence = f"{len(rows)} copies {what}: {size}{often}, at {rate}, while nothing else runs for {human(saves, 'ns')}"
+    evidence = f"{len(rows)} copies {what}: {size}{together(overview)}{often}, at {rate}, "
+    evidence += f"while nothing else runs for {human(saves, 'ns')}"
+    evidence += " on each (mean)" if overview.division.count > 1 else ""
+    do = do if overview.uses_torch else _PLAIN
     return Advice("host_copy", Change(removed=rows), saves, evidence, do, places(overview, rows, held))
 
 

@@ -14,6 +14,10 @@ _DO = (
     'torch.compile(model, mode="reduce-overhead") records CUDA graphs and fuses; or torch.cuda.make_graphed_callables; '
     "or a larger batch, so that each launch carries more work"
 )
+_PLAIN = (
+    "record the launches of a loop once as a CUDA graph (cudaStreamBeginCapture, cudaGraphLaunch); or fewer, larger kernels, "
+    "so that each launch carries more work"
+)
 _GRAPHED = "what is launched beside the graphs: record it with them, or launch fewer, larger kernels"
 
 
@@ -32,4 +36,5 @@ def find(overview: Overview) -> Advice | None:
     )
     graphed = (records["kind"][launched] == ActivityKind.GRAPH) | (records["graph_node"][launched] >= 0)
     share = time[graphed].sum() / max(time.sum(), 1)
-    return Advice("launch_bound", idle.change, idle.time_ns, evidence, _GRAPHED if share > 0.5 else _DO, where)
+    do = _GRAPHED if share > 0.5 else _DO if overview.uses_torch else _PLAIN
+    return Advice("launch_bound", idle.change, idle.time_ns, evidence, do, where)

@@ -12,6 +12,11 @@ _PROFILER = "torch.profiler.profile(activities=[CPU, CUDA], record_shapes=True)"
 _EMIT = "with torch.autograd.profiler.emit_nvtx(record_shapes=True):"
 _MARKERS = "import pyprof; pyprof.init() before the model is built, recorded with nsys -t cuda,nvtx (or: pyprof run PROGRAM)"
 
+_RANGES = (
+    "NVTX ranges around the program's phases (nvtxRangePushA; the nvtx package of Python), recorded with nsys -t cuda,nvtx: "
+    "kernels, idle time and steps are told by them"
+)
+
 
 def find(overview: Overview) -> Advice | None:
     """Where shapes would say more."""
@@ -28,5 +33,11 @@ def find(overview: Overview) -> Advice | None:
         return None
     if (part := share(overview, rows, bare)) < 1 - _LEAST:
         return None
+    if not overview.uses_torch:
+        named = np.array([*(bool(stack.layer) for stack in overview.records.stacks), False], np.bool_)
+        if share(overview, rows, ~named[overview.records["scope"][rows]]) < _LEAST:
+            return None
+        evidence = f"no ranges are recorded around {part:.0%} of the kernel time: only names and times of kernels speak"
+        return Advice("record_shapes", None, None, evidence, _RANGES)
     evidence = f"no ops are recorded for {part:.0%} of the kernel time: only names and times of kernels speak"
     return Advice("record_shapes", None, None, evidence, _PROFILER if source == "kineto" else _MARKERS)

@@ -122,6 +122,9 @@ def _do(overview: Overview, name: str, tf32_ns: int) -> str:
     rows = classes.rows(among(classes.records["phase"], (PHASES.index("backward"), PHASES.index("optimizer"))))
     training = (overview.inside[rows] | (overview.division.count == 0)).any()
     dtype = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}[name]
+    if not overview.uses_torch:
+        tf32 = f"; or cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH): TF32, at most {human(tf32_ns, 'ns')}"
+        return f"matrices in {name}, sums in fp32 (cublasGemmEx), where the accuracy allows" + tf32 * (tf32_ns > 0)
     text = f'torch.autocast("cuda", dtype={dtype}) around forward and loss'
     if name == "fp16" and training:
         text += ", torch.amp.GradScaler() for backward"

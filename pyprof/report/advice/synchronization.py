@@ -42,6 +42,16 @@ _FREE = (
     "keep memory in PyTorch's cache: no PYTORCH_NO_CUDA_MEMORY_CACHING, no torch.cuda.empty_cache() in the loop; where it runs "
     "full PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or a smaller batch"
 )
+# For programs without PyTorch.
+_PLAIN = (
+    "launch it with cudaMemcpyAsync on a stream, to or from pinned memory (cudaMallocHost), and wait once where the host needs "
+    "the result"
+)
+_PLAIN_DEVICE = (
+    "leave it out of the loop: what is launched on one stream runs in order without it; wait once before the host reads, time "
+    "with cudaEventRecord and cudaEventElapsedTime"
+)
+_PLAIN_FREE = "freeing waits for the device: free after the loop, or take memory from a pool (cudaMallocAsync, cudaFreeAsync)"
 _SCHEDULE = "let the scheduler run a step ahead of the device: vllm serve --async-scheduling, SGLang's overlap schedule"
 
 
@@ -59,7 +69,7 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     wait, waits = overview.idle.waited[idle.rows], overview.waits
     if waits is None or not (wait >= 0).any():
         evidence += f" for a small copy to the host, {counted(len(idle.rows), 'time')}"
-        return Advice("synchronization", idle.change, idle.time_ns, evidence, _TO_HOST)
+        return Advice("synchronization", idle.change, idle.time_ns, evidence, _TO_HOST if overview.uses_torch else _PLAIN)
     calls = distinct_values(wait[wait >= 0])
     spent = summed(np.searchsorted(calls, wait[wait >= 0]), idle.own_ns[wait >= 0], len(calls))
     where, named, most = _places(overview, waits, calls, spent)
@@ -76,6 +86,8 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
         for one, call in zip(where, named, strict=True)
     ]
     evidence += f" in {counted(len(calls), 'call')}, most in {what}: {'; '.join(texts)}"
+    if not overview.uses_torch:
+        do = _PLAIN_FREE if re.match(_MEMORY, name) else _PLAIN if "emcpy" in name else _PLAIN_DEVICE
     do = _SCHEDULE if serves else do
     return Advice("synchronization", _without(overview, waits, calls), idle.time_ns, evidence, do, where)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from pyprof.columns.distinct import among
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, is_worth, ms
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, ms, together
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
@@ -24,7 +24,7 @@ def find(overview: Overview) -> Advice | None:
     moved = overview.inside & (records["kind"] == ActivityKind.MEMCPY) & among(records["copykind"], tuple(_WAYS))
     rows = np.flatnonzero(moved)
     time_ns = np.maximum(records["dur_ns"][rows], 0).astype(np.int64)
-    if not is_worth(overview, int(time_ns.sum()) // max(overview.division.count, 1)):
+    if not is_worth(overview, mean_ns(overview, time_ns)):
         return None
     parts = []
     for kind, way in _WAYS.items():
@@ -32,6 +32,7 @@ def find(overview: Overview) -> Advice | None:
         if mine.any():
             size = np.maximum(records["bytes"][rows[mine]], 0).sum()
             parts.append(f"{int(mine.sum()):,} {way} ({human(int(size), 'B')}, {ms(int(time_ns[mine].sum()))})")
+    parts[-1] += together(overview)
     change = Change(rows=rows, cut_ns=time_ns)
     evidence = f"migrations of unified memory, page by page as they are touched: {', '.join(parts)}"
-    return Advice("unified_memory", change, int(time_ns.sum()), evidence, _DO)
+    return Advice("unified_memory", change, mean_ns(overview, time_ns), evidence, _DO)

@@ -7,7 +7,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, counted, idle_time, ms, uses_torch
+from pyprof.report.advice.base import Advice, counted, idle_time, ms
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of the wall time of one step: compilation and loading of modules
@@ -47,7 +47,7 @@ def find(overview: Overview) -> Advice | None:
         None,
         cold + time,
         ("the first of several steps is cold: " if several else "a first iteration: ") + ", and ".join(found),
-        _DO[uses_torch(overview)],
+        _DO[overview.uses_torch],
     )
 
 

@@ -153,8 +153,12 @@ def _bandwidth(whole: Survey) -> Table:
     keys = list(whole.meetings.keys)
     kinds = {kind: code for code, kind in enumerate(sorted({k.kind for k in keys}))}
     rows = np.flatnonzero(found.ranks > 0)
-    of_key = np.array([[kinds[k.kind], k.group_size or -1] for k in keys] or [[0, 0]], np.int64)[whole.meetings.key_of()[rows]]
-    distinct = distinct_rows(of_key[:, 0], of_key[:, 1], found.nbytes[rows], found.ranks[rows] > 1)
+    sizes = [k.group_size or (whole.groups.get(k.group, -1) if k.group else 0) for k in keys]  # 0: of a group without a name
+    of_key = np.array([[kinds[k.kind], size] for k, size in zip(keys, sizes, strict=True)] or [[0, 0]], np.int64)
+    of_key = of_key[whole.meetings.key_of()[rows]]
+    everyone = np.where(found.ranks[rows] == whole.groups.get("", -1), found.ranks[rows], -1)  # where all ranks of the job met
+    size_of = np.where(of_key[:, 1] == 0, everyone, of_key[:, 1])
+    distinct = distinct_rows(of_key[:, 0], size_of, found.nbytes[rows], found.ranks[rows] > 1)
     kind, size, nbytes, met = distinct.columns
     order = np.lexsort((found.time[rows], distinct.inverse))
     parts = np.split(found.time[rows][order], np.flatnonzero(np.diff(distinct.inverse[order])) + 1)

@@ -31,14 +31,15 @@ _APART_NS = 200_000  # ends of one collective differ by less, if it is one
 
 class Survey:
     """All that is known of a job's ranks. units: without their records; every other column counts them in this order; busy:
-    times of each unit by step; communicates: whether it has collectives; files: numbers of the files with units; failures:
-    errors of files that cannot be used."""
+    times of each unit by step; communicates: whether it has collectives; files: numbers of the files with units; groups: ranks
+    of process groups, as recorded; failures: errors of files that cannot be used."""
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
         self.busy: list[busy.Busy] = []
         self.communicates: list[bool] = []
         self.files: set[int] = set()
+        self.groups: dict[str, int] = {}
         self.failures: list[PyprofError] = []
         self.meetings, self.timelines = Meetings(), Timelines()
         self._base: int | None = None  # so that times are small numbers, which a float holds exactly
@@ -62,6 +63,8 @@ class Survey:
         self.busy.append(times)
         self.communicates.append(len(rows) > 0)
         self.files.add(file)
+        self.groups |= {} if records.host is None else records.host.groups
+        self.groups |= {one.group: one.group_size for one in distinct if one.group and one.group_size}
         self.units.append(unit._replace(records=Records({}), trace=None))
 
     @cached_property

@@ -217,9 +217,11 @@ class Figures:
         """Why there is neither MFU nor a bound of it, '' where the device's work is not known."""
         if self.unseen is not None or self.wall_ns is None:
             return ""
-        if not self.utilised.precisions or not (self.flops or self.utilised.flops_min):
-            return "no matrix product is known"
-        return "--gpu NAME gives the peak" if self.on_gpu else "pyprof doctor --calibrate measures the peak"
+        peak = "--gpu NAME gives the peak" if self.on_gpu else "pyprof doctor --calibrate measures the peak"
+        if self.on_gpu and self.devices and not any(one.peaks for one in self.devices):
+            return peak
+        known = self.utilised.precisions and (self.flops or self.utilised.flops_min)
+        return peak if known else "no matrix product is known"
 
     @property
     def hfu(self) -> float | None:

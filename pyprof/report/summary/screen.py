@@ -159,6 +159,9 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
             if rate is not None or least is not None
         ]
         yield [(text + (f": {', '.join(known)}" if known else ""), "")]
+    if len(summary.devices) > 1 and not summary.ranks:
+        what = "devices: wall, busy, idle and savings are their means; kernels, FLOPs, bytes, counts sums"
+        yield from _wrapped(f"{len(summary.devices)} {what}", units.width, "", 2)
     if times is not None and (slow := _slowest(times, units)):
         yield [(slow, "")]
     for text in () if summary.run is None else sentences(summary.run):

@@ -7,13 +7,14 @@ no text.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.columns.distinct import among
+from pyprof.columns.distinct import among, distinct_values
 from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.host import Host
@@ -28,6 +29,8 @@ from pyprof.report.time.steps import Steps, steps_of
 from pyprof.report.time.waits import Waits
 
 _BEGINNING = 0.01  # of the time of kernels: with less of it ahead of a loss the window begins after the loss
+_MODULE = re.compile(r"(?:torch|aten|prims|c10d)\b")
+_TORCH = re.compile(r"\b(?:at::native|aten::|c10d?::|torch)|DataParallel|FSDP::|ProfilerStep#|Optimizer\.|nccl:")
 _TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 
@@ -67,6 +70,27 @@ class Overview:
     def waits(self) -> Waits | None:
         """Calls in which the host waited for a device; None for records without their capture."""
         return None if self.host is None else Waits.of(self.host)
+
+    @cached_property
+    def uses_torch(self) -> bool:
+        """Whether the program is one of PyTorch, so that its words are the program's: nothing but kernels of libraries is taken
+        for one, kernels and ranges of which none is torch's are not."""
+        records, stacks = self.records, self.records.stacks
+        steps = "" if records.steps is None else records.steps.kind
+        if (
+            records.source == "kineto"
+            or steps not in ("", "range")
+            or any(_MODULE.match(call.module) for call in records.calls)
+        ):
+            return True
+        ranges = {name for stack in stacks for name in stack.ranges}
+        if any(set(stack.layer) - set(stack.ranges) for stack in stacks) or any(map(_TORCH.search, ranges)):
+            return True
+        names = [*map(records.strings.__getitem__, distinct_values(self.frame.classes.records["name"]).tolist())]
+        families = {kernel.family for kernel in self.frame.of_classes.costs.kernels}
+        if any(map(_TORCH.search, names)) or any(name.startswith(("inductor", "nvfuser", "triton")) for name in families):
+            return True
+        return not ranges and "unknown" not in families
 
     @cached_property
     def steps(self) -> Steps | None:

@@ -46,6 +46,18 @@ def rank_of_file(distributed: object, path: Path) -> int:
     return _natural(integer(found[1])) if found else -1
 
 
+def group_sizes(distributed: object) -> dict[str, int]:
+    """Ranks of the process groups in `distributedInfo`, by their names; of the whole job under ""."""
+    facts = distributed if isinstance(distributed, dict) else {}
+    groups = facts.get("pg_config")
+    found = {"": facts.get("world_size")}
+    for one in groups if isinstance(groups, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("pg_name"), str) and one["pg_name"]:
+            found[one["pg_name"]] = one.get("pg_size")
+    sizes = {name: _natural(integer(size) if isinstance(size, str) else size) for name, size in found.items()}
+    return {name: size for name, size in sizes.items() if size > 0}
+
+
 def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int], str], trace: Trace) -> tuple[Table, Table]:
     """(`threads`, `processes`) from the (pid, tid) of each thread.
 

@@ -23,7 +23,7 @@ from pyprof.model.trace import ActivityKind, Labels, Table, Trace, chosen, conca
 from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.blocks import EventTables
 from pyprof.parse.sources.kineto.external import join_by_external_id
-from pyprof.parse.sources.kineto.facts import devices_of, notes_of, rank_of_file, tables_of_threads
+from pyprof.parse.sources.kineto.facts import devices_of, group_sizes, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto.gpu import count_blocks, number_nodes, process_of_activities
 from pyprof.parse.sources.kineto.modules import Intervals, module_ranges, open_at
 from pyprof.parse.sources.kineto.threads import NumberedOps, forward_threads
@@ -226,6 +226,7 @@ class _TraceReader:
     def _give_facts(self, processes: int, shared: int) -> None:
         trace, facts, tables = self.trace, self.file.facts, self.tables
         trace.devices = devices_of(facts.deviceProperties or facts.computeProperties, trace.strings)
+        trace.groups = group_sizes(facts.distributedInfo)
         if processes == 1:
             trace.processes["rank"] = np.full(1, rank_of_file(facts.distributedInfo, self.path), np.int32)
         base = facts.baseTimeNanoseconds
