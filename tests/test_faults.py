@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="forks, limits the size of files, and looks into /proc"),
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
-KINDS = ("parse .dict", "parse FOLDER", "prof .csv", "diff --save", "scrub nsys")
+KINDS = ("parse FOLDER", "prof .csv", "scrub nsys")  # a data set, text, a database
 
 
 @pytest.fixture

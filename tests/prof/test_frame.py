@@ -42,7 +42,7 @@ def test_tables_of_many_parts_are_those_of_one(
     monkeypatch.setattr(writer, "_ROWS", 50)
     assert main(["parse", str(capture), "-o", str(stored)]) == 0
     written = []
-    for rows in (1 << 15, 7):
+    for rows in (1 << 15, 23):
         monkeypatch.setattr(table, "PART_ROWS", rows)
         monkeypatch.setattr(frame, "PART_ROWS", rows)
         monkeypatch.setattr(formats, "_BATCH_ROWS", rows)

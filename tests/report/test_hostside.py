@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
-from tests.given import trace_of
 from tests.timeline import overview_of
 from tests.tiny import Nsys
 
@@ -279,17 +277,6 @@ def test_the_first_launch_of_a_kernel_loads_its_module(tmp_path: Path) -> None:
         n.kernel("other", None, at + 5 * MS + 10 * US, at + 5 * MS + 20 * US, corr=n.corr)
     found = idle(overview_of(n, tmp_path))
     assert 4.9 * MS < found["compilation"] <= 5 * MS
-
-
-def test_without_a_witness_of_a_loader_the_host_is_what_the_device_waits_for(captures: Path, tmp_path: Path) -> None:
-    """A capture with ranges of a loader, and the same without them."""
-    whole = trace_of(captures / "kineto/v100_resnet50_2021.json.gz")
-    unnamed = [event for event in whole["traceEvents"] if "DataLoader" not in event.get("name", "")]
-    (tmp_path / "net.json").write_text(json.dumps({**whole, "traceEvents": unnamed}))
-    with_loader = idle(overview_of(captures / "kineto/v100_resnet50_2021.json.gz"))
-    without = idle(overview_of(tmp_path / "net.json"))
-    assert "data_loading" not in without
-    assert without["host"] == pytest.approx(with_loader["data_loading"], rel=0.05)
 
 
 def frees(n: Nsys, times: int) -> None:

@@ -24,6 +24,7 @@ from pyprof.parse.sources.kineto import events as kineto_json
 from pyprof.parse.sources.kineto import trace_file
 from pyprof.parse.sources.kineto.odd_text import requoted
 from pyprof.prof.formulas import evaluate
+from tests import ROOT
 
 PID, SIDE = 100, 101
 
@@ -94,16 +95,16 @@ def content(trace: Trace) -> dict[str, list[tuple[Any, ...]]]:
 # ---------------------------------------------------------------------------------------------- a program whose truth is known
 
 
-@pytest.fixture(params=["recorded", pytest.param("fresh", marks=pytest.mark.torch)])
-def known(request: pytest.FixtureRequest, data: Path, tmp_path: Path) -> Trace:
+@pytest.fixture(scope="module", params=["recorded", pytest.param("fresh", marks=pytest.mark.torch)])
+def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """The trace of kineto_program.py: the one in tests/data, and one recorded now."""
     if request.param == "recorded":
-        return open_trace(data / "kineto_cpu.json.gz")
+        return open_trace(ROOT / "tests/data/kineto_cpu.json.gz")
     pytest.importorskip("torch")
     from tests.parse.sources.kineto.kineto_program import train
 
-    train(tmp_path / "fresh.json.gz")
-    return open_trace(tmp_path / "fresh.json.gz")
+    train(fresh := tmp_path_factory.mktemp("fresh") / "fresh.json.gz")
+    return open_trace(fresh)
 
 
 def test_inputs_of_ops_are_those_of_the_program(known: Trace) -> None:
