@@ -82,7 +82,7 @@ def of_change(found: Comparison) -> str:
     changes.append((sum(last - first for first, last in found.idle.values()), "idle time"))
     most, name = max(changes, key=lambda one: abs(one[0]))
     if most:
-        text += f". Most changed {name}: {'-' if most < 0 else '+'}{human(abs(most), 'ns')}"
+        text += f". Most changed {name}: {'-' if most < 0 else '+'}{human(abs(most), 'ns')} in the whole window"
     return f"{text}." if comparable else f"{text}. These are different programs: {why}."
 
 

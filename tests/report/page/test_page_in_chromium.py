@@ -238,14 +238,43 @@ def test_memory_is_drawn_and_what_is_alive_is_listed_where_one_clicks(browser: A
         assert traced.locator("tbody tr").count() >= 2
 
 
-def test_code_can_be_copied(browser: Any, captures: Path, tmp_path: Path) -> None:
-    assert main(["report", str(captures / "kineto/h100_vit.json.gz"), "-o", str(tmp_path / "report.html")]) == 0
-    with opened(browser, tmp_path / "report.html") as page:
+BOXES = """nodes => nodes.map(node => { const {x, y, width, height} = node.getBoundingClientRect(); return [x, y, width, height] })"""
+CONTROLS = "button, input, summary, a, [tabindex='0']"
+
+
+@pytest.fixture(scope="module")
+def given_page(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a vision transformer with recorded memory."""
+    path = tmp_path_factory.mktemp("given") / "report.html"
+    assert main(["report", str(captures / "kineto/h100_vit.json.gz"), "-o", str(path)]) == 0
+    return path
+
+
+def test_code_can_be_copied_and_every_control_is_reached_by_tab(browser: Any, given_page: Path) -> None:
+    with opened(browser, given_page) as page:
         button = page.locator(".code .copy").first
+        assert "(" in page.locator(".code code").first.inner_text()
         button.focus()
         page.keyboard.press("Enter")
         page.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
-        assert "(" in page.locator(".code code").first.inner_text()
+        page.evaluate(
+            "document.activeElement.blur(); window.reached = new Set(); document.addEventListener('focusin', event => reached.add(event.target))"
+        )
+        count = page.locator(CONTROLS).count()
+        for _ in range(count + 5):
+            page.keyboard.press("Tab")
+        missed = f'[...document.querySelectorAll("{CONTROLS}")].filter(one => one.checkVisibility() && !reached.has(one)).map(one => one.outerHTML)'
+        assert page.evaluate(missed) == []
+
+
+def test_the_roofline_is_about_what_takes_time_and_its_names_do_not_meet(browser: Any, given_page: Path) -> None:
+    with opened(browser, given_page) as page:
+        assert "outside of the axes" in page.inner_text(".roofnotes")
+        boxes = page.locator(".roofline .labels text").evaluate_all(BOXES)
+        assert len(boxes) >= 6
+        for at, (x, y, wide, high) in enumerate(boxes):
+            for x2, y2, wide2, high2 in boxes[:at]:
+                assert x >= x2 + wide2 or x2 >= x + wide or y + 2 >= y2 + high2 or y2 + 2 >= y + high
 
 
 def test_headers_sort_and_unknown_comes_last(browser: Any, steps_page: Path) -> None:
@@ -325,6 +354,8 @@ def test_two_captures_have_a_section_each(browser: Any, tmp_path: Path) -> None:
             and page.locator("#capture-2 .table.ops tbody tr").count() == 1
         )
         assert page.locator("#comparison h2").all_inner_texts() == ["one.sqlite \u2192 other.sqlite"]
+        assert page.inner_text("#comparison .lede") == "A step takes 100 us, before 100 us: the same."
+        assert page.locator("#comparison .bars tr").count() == 2 and not page.locator("#comparison .beside").is_visible()
 
 
 def test_the_measured_roofline_is_drawn_by_the_same_chart(browser: Any, tmp_path: Path, captures: Path) -> None:

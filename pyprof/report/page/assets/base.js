@@ -44,6 +44,17 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
+/* The things under the key of each. */
+function grouped(things, keyOf) {
+  const found = new Map();
+  for (const one of things) {
+    const key = keyOf(one);
+    if (found.has(key)) found.get(key).push(one);
+    else found.set(key, [one]);
+  }
+  return found;
+}
+
 const words = (name) => name.replaceAll("_", " ");
 
 /* The colours of what is shown, named beside them: [class, text]. */

@@ -22,6 +22,7 @@ class Parts {
     // Equal are layers whose names differ by their number, with the same layers (the innermost: ops) in them.
     this.alike = name.map((_, at) => JSON.stringify([this.patterns[at], [...new Set(this.inside[at].length ? this.inside[at].map((one) => this.patterns[one]) : this.own[at].map((one) => cells.opName(one)))].sort()]));
     this.root = this.line({ name: "all", place: { layers: [0] }, value: this.total[0], parent: null });
+    [this.root.id, this.next] = [0, 1];
   }
 
   /* Time of each layer with all inside it, of the cells of a mask. */
@@ -45,20 +46,17 @@ class Parts {
   kids(part, unfolded = false) {
     const key = unfolded ? "members" : "merged";
     if (!part[key]) part[key] = (unfolded ? part.fold.map((one) => this.layer([one], this.names[one], { brief: this.names[one].slice(this.label(one).length).replace(/^[._\-[: ]+/, "") })) : this.made(part).sort((one, other) => other.value - one.value))
-      .map((kid) => this.line({ ...kid, parent: part, brief: kid.brief }));
+      .map((kid) => ({ ...this.line({ ...kid, parent: part }), id: this.next++ }));
     return part[key];
   }
 
   made(part) {
     const { layers, op, kernel } = part.place;
     if (kernel !== undefined) return [];
-    if (op !== undefined) return this.grouped(part.cells, (at) => this.cells.of.kernel[at], (cells, kernel) => ({ name: this.cells.of.names[kernel][0], full: this.cells.of.names[kernel][1], place: { ...part.place, kernel }, count: cells.reduce((sum, at) => sum + this.cells.of.kernels[at], 0) }));
-    const ops = this.grouped(layers.flatMap((one) => this.own[one]), (at) => `${this.cells.of.phase[at]}/${this.cells.opName(at)}`, ([first]) => ({ name: this.cells.opName(first), place: { layers, op: this.cells.opName(first), phase: this.cells.of.phase[first] } }));
-    const inner = layers.flatMap((one) => this.inside[one]);
-    const groups = new Map();
-    for (const one of inner) groups.set(layers.length > 1 ? this.patterns[one] : this.alike[one], [...(groups.get(layers.length > 1 ? this.patterns[one] : this.alike[one]) || []), one]);
+    if (op !== undefined) return this.summed(part.cells, (at) => this.cells.of.kernel[at], (cells, kernel) => ({ name: this.cells.of.names[kernel][0], full: this.cells.of.names[kernel][1], place: { ...part.place, kernel }, count: cells.reduce((sum, at) => sum + this.cells.of.kernels[at], 0) }));
+    const ops = this.summed(layers.flatMap((one) => this.own[one]), (at) => `${this.cells.of.phase[at]}/${this.cells.opName(at)}`, ([first]) => ({ name: this.cells.opName(first), place: { layers, op: this.cells.opName(first), phase: this.cells.of.phase[first] } }));
     const found = [];
-    for (const some of groups.values()) {
+    for (const some of grouped(layers.flatMap((one) => this.inside[one]), (one) => (layers.length > 1 ? this.patterns : this.alike)[one]).values()) {
       some.sort((one, other) => this.names[one].localeCompare(this.names[other], "en", { numeric: true }));
       const [first] = some;
       const numbered = this.names[first] !== this.patterns[first];
@@ -72,10 +70,8 @@ class Parts {
     return [...found, ...ops].filter((one) => one.value > 0);
   }
 
-  grouped(cells, keyOf, fields) {
-    const groups = new Map();
-    for (const at of cells) groups.set(keyOf(at), [...(groups.get(keyOf(at)) || []), at]);
-    return [...groups].map(([key, some]) => ({ ...fields(some, key), cells: some, phase: this.cells.of.phase[some[0]], value: some.reduce((sum, at) => sum + this.cells.of.time_ns[at], 0) }));
+  summed(cells, keyOf, fields) {
+    return [...grouped(cells, keyOf)].map(([key, some]) => ({ ...fields(some, key), cells: some, phase: this.cells.of.phase[some[0]], value: some.reduce((sum, at) => sum + this.cells.of.time_ns[at], 0) }));
   }
 
   /* A layer with a single part inside, and so on: one part with all the names. */
@@ -96,6 +92,7 @@ class Parts {
 
   /* How the members of a fold differ: their times, and ops that only some have. */
   differences(part) {
+    if (part.differ) return part.differ;
     const times = part.fold.map((one) => this.total[one]);
     const [least, most] = [Math.min(...times), Math.max(...times)];
     const has = new Map(); // op -> members
@@ -105,7 +102,7 @@ class Parts {
     };
     for (const one of part.fold) mark(one, one);
     const some = [...has].filter(([, members]) => members.size < part.fold.length).map(([op, members]) => `${op} in ${members.size}`);
-    return { each: least === most ? time(most) : `${time(least)} to ${time(most)}`, longest: this.names[part.fold[times.indexOf(most)]], some };
+    return part.differ = { each: least === most ? time(most) : `${time(least)} to ${time(most)}`, longest: this.names[part.fold[times.indexOf(most)]], some };
   }
 }
 
@@ -174,7 +171,7 @@ class Icicle {
     const phase = ({ part }) => (part.phase === undefined ? "layer" : `ph-${this.cells.of.phases[part.phase]}`);
     const state = (one) => (!this.mask ? "" : this.left(one.part) > 0 ? " match" : " pale");
     this.svg.attr("width", width).attr("height", height).attr("viewBox", `0 0 ${width} ${height}`);
-    const parts = this.svg.selectAll("g.part").data(shown, (one) => this.path(one.part) + one.part.phase)
+    const parts = this.svg.selectAll("g.part").data(shown, (one) => one.part.id)
       .join((enter) => {
         const part = enter.append("g").attr("data-rove", "").attr("role", "button");
         part.append("rect").attr("height", ROW - 2).attr("rx", 2);

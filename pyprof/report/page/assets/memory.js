@@ -64,7 +64,7 @@ class Memory {
     const axis = svg.append("g").attr("class", "axis");
     for (const size of d3.scaleLinear([0, most / 2 ** 20], [0, 1]).ticks(5).map((one) => one * 2 ** 20)) {
       axis.append("path").attr("d", `M${this.edge},${y(size)}H${width}`);
-      axis.append("text").attr("x", this.edge - 6).attr("y", y(size) + 4).attr("text-anchor", "end").text(bytes(size));
+      axis.append("text").attr("x", this.edge - 6).attr("y", y(size) + 4).attr("text-anchor", "end").text(bytes(size).replace(".0 ", " "));
     }
     for (const at of d3.scaleLinear([0, held.span || 1], [0, 1]).ticks(Math.max(2, Math.floor(width / 140)))) axis.append("text").attr("x", this.x(at)).attr("y", HIGH - 6).attr("text-anchor", "middle").text(held.timed ? time(at) : count(at));
     const steps = (sizes, from = null) => sizes.map((size, at) => `${at ? `H${this.x(held.at[at]).toFixed(1)}V` : `M${this.x(held.at[0]).toFixed(1)},`}${y(size).toFixed(1)}`).join("") + (from === null ? `H${width - 4}` : "");

@@ -36,7 +36,7 @@ class Timeline {
   *laneList() {
     const { timeline } = this;
     const several = timeline.devices.length > 1;
-    const ops = timeline.spans.lane.reduce((found, lane, at) => found.set(lane, [...(found.get(lane) || []), at]) && found, new Map());
+    const ops = grouped(timeline.spans.lane.keys(), (at) => timeline.spans.lane[at]);
     let number = 0;
     for (const device of timeline.devices) {
       const name = this.onGpu ? `GPU ${device.number}${several ? `, process ${device.pid}` : ""}` : "CPU";
