@@ -19,6 +19,11 @@ from pyprof.memory import free_bytes
 from pyprof.recording.limits import FEWER, Bounds
 
 _TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
+_MOST_BYTES, _MOST_SHARE = 2e9, 8  # that a recording may take as it ends; or so many parts of what is free, if that is more
+_MAPPED_BYTES, _MAPPED_AT = (
+    128 << 10,
+    64,
+)  # of a block of its own: at least so large; where in its first page torch's memory begins
 _ENDED_BYTES = {True: 64, False: 8}  # in memory once a recording ends, for each before: calls of Python, with frames; else ops
 _SAMPLE_S = 0.25
 _SAMPLES = 4
@@ -35,17 +40,18 @@ class _Mallinfo(ctypes.Structure):
     ]
 
 
-def _allocator() -> Callable[[], int] | None:
-    """A function that returns the bytes that this process has allocated; None if the C library has none."""
+def _allocator() -> Callable[[], tuple[int, int]] | None:
+    """A function that returns the bytes that this process has allocated in the heaps, where events are kept, and in blocks of
+    their own (large arrays); None if the C library has none."""
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError):
         return None
     mallinfo.restype = _Mallinfo
 
-    def allocated() -> int:
+    def allocated() -> tuple[int, int]:
         found = mallinfo()
-        return int(found.uordblks + found.hblkhd)
+        return found.uordblks, found.hblkhd
 
     return allocated
 
@@ -79,7 +85,7 @@ def _resident() -> int:
 
 
 def _tensor_bytes() -> int:
-    """Bytes of the tensors on the CPU that Python sees: parameters, states of optimizers, data."""
+    """Bytes in the heaps of the tensors on the CPU that Python sees: parameters, states of optimizers, data."""
     import torch
 
     kinds = (torch.Tensor, torch.nn.Parameter)
@@ -88,7 +94,10 @@ def _tensor_bytes() -> int:
         if type(found) in kinds:
             try:
                 if found.device.type == "cpu":
-                    storages[found.untyped_storage().data_ptr()] = found.untyped_storage().nbytes()
+                    storage = found.untyped_storage()
+                    address, size = storage.data_ptr(), storage.nbytes()
+                    mapped = size >= _MAPPED_BYTES and address % os.sysconf("SC_PAGE_SIZE") == _MAPPED_AT
+                    storages[address] = 0 if mapped else size
             except RuntimeError:  # it has no storage
                 continue
     return sum(storages.values())
@@ -100,7 +109,8 @@ class Growth:
     recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. The
     least of the last samples counts, since events are never given up and much of what a program allocates is. from_start: the
     first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
-    whether calls of Python are recorded, which may take most memory. Half of what is free is never passed.
+    whether calls of Python are recorded, which may take most memory. Neither half of what is free nor what is more of an
+    eighth and 2 GB is passed.
     """
 
     def __init__(
@@ -118,23 +128,26 @@ class Growth:
 
     def start(self) -> None:
         """Watch from now on. Without memory to measure, the time of recorded steps counts."""
-        _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
+        _thread.start_new_thread(
+            self._watch, (self._allocated or (lambda: (0, 0)),)
+        )  # the program does not find it among its own
 
     def stop(self) -> None:
         """Watch no longer."""
         self._ended.set()
 
-    def _watch(self, allocated: Callable[[], int]) -> None:
+    def _watch(self, allocated: Callable[[], tuple[int, int]]) -> None:
         samples: deque[int] = deque(maxlen=_SAMPLES)
-        before, tensors, heap = allocated(), 0, _Heap()
+        before, tensors, heap = allocated()[0], 0, _Heap()
         while not self._ended.wait(_SAMPLE_S):
             if not self._recording():
-                before, tensors, self._from_start = allocated(), 0, False
+                before, tensors, self._from_start = allocated()[0], 0, False
                 samples.clear()
                 continue
-            samples.append((now := allocated()) - before)
+            now, mapped = allocated()
+            samples.append(now - before)
             if self._allocated is not None:
-                heap.trim(now)
+                heap.trim(now + mapped)
             if len(samples) < _SAMPLES or not self._reason(min(samples) - tensors):
                 continue
             tensors = _tensor_bytes() if self._from_start else 0
@@ -143,8 +156,8 @@ class Growth:
                 return
 
     def _reason(self, recorded_bytes: int) -> str:
-        ended, free = _ENDED_BYTES[self._frames] * recorded_bytes, free_bytes()
-        if free is not None and ended > free / 2:
+        ended, free = _ENDED_BYTES[self._frames] * recorded_bytes, free_bytes() or 2 * _MOST_BYTES
+        if ended > min(max(_MOST_BYTES, free / _MOST_SHARE), free / 2):
             return (
                 f"since it might take {ended / 1e9:.1f} GB of memory as it ends: {FEWER}{', --no-stacks more' * self._frames}"
             )

@@ -196,7 +196,7 @@ def test_what_is_allocated_for_good_counts(grows: list[int], over: bool, monkeyp
     monkeypatch.setattr("pyprof.recording.growth._SAMPLE_S", 0.001)
     monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
     with pytest.raises(StopIteration) if not over else monkeypatch.context():
-        growth._watch(lambda: next(left))
+        growth._watch(lambda: (next(left), 0))
     assert called.is_set() is over
 
 

@@ -78,10 +78,12 @@ def test_a_recording_that_would_fill_the_memory_is_stopped(
     """Python calls take 64 times as much once it ends, ops 8 times."""
     monkeypatch.setattr("pyprof.recording.growth.free_bytes", lambda: 10e9)
     growth = Growth(Bounds(), lambda: True, lambda _: None, frames=frames)
-    assert growth._reason(75_000_000) == ""
-    reason = growth._reason(80_000_000)
-    assert reason == (f"since it might take 5.1 GB of memory as it ends: --steps A:B records a few steps{told}" if told else "")
-    assert frames or "might take 5.1 GB" in growth._reason(640_000_000)
+    assert growth._reason(31_000_000) == ""
+    reason = growth._reason(32_000_000)
+    assert reason == (f"since it might take 2.0 GB of memory as it ends: --steps A:B records a few steps{told}" if told else "")
+    assert frames or "might take 2.0 GB" in growth._reason(256_000_000)
+    monkeypatch.setattr("pyprof.recording.growth.free_bytes", lambda: 160e9)  # an eighth is more
+    assert growth._reason(300_000_000) == "" and "might take" in growth._reason(2_600_000_000)
 
 
 def test_a_machine_that_takes_twice_as_long_may_record_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +99,7 @@ def test_a_recording_that_only_takes_long_is_stopped(measured: bool, monkeypatch
     """The trace stays small, or nobody knows; the steps do not."""
     monkeypatch.setattr("pyprof.recording.growth._SAMPLE_S", 0.001)
     monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
-    monkeypatch.setattr("pyprof.recording.growth._allocator", lambda: (lambda: 1000) if measured else None)
+    monkeypatch.setattr("pyprof.recording.growth._allocator", lambda: (lambda: (1000, 0)) if measured else None)
     reasons: list[str] = []
     stopped = threading.Event()
 
