@@ -28,14 +28,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path.home() / ".cache" / "pyprof"
-SHOWN = ("torch", "numpy", "pandas", "sqlalchemy", "pyarrow")
+SHOWN = ("torch", "numpy", "pandas", "sqlalchemy", "pyarrow", "rich", "plotly")
 # Quick tests of the half that needs no torch, and of the other. None needs sources, given captures, a browser or nsys.
 READING = "test_cli.py test_public_api.py model/test_markers.py parse/sources/test_nsys.py parse/sources/test_exporters.py"
 READING += " parse/sources/test_nvprof.py parse/records/test_parquet.py parse/records/netdict tables/test_formats.py"
 READING += " prof/test_frame.py tables/test_rowtext.py tables/test_rows.py report/test_division.py"
-READING += " parse/sources/kineto/test_trace_file.py"
+READING += " parse/sources/kineto/test_trace_file.py tables/test_terminal.py test_visible.py"
+PLOTTING = "report/figures/test_figures.py"
 RECORDING = "nvtx/test_api.py nvtx/test_wrapper.py nvtx/test_layers.py nvtx/test_mode.py"
-TOOLS = ("pytest>=8", "hypothesis", "setuptools", "expecttest", "jsonschema")
+TOOLS = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis", "setuptools", "expecttest", "jsonschema")
 EXTRAS = ("capture", "fast", "parquet", "remote", "dask", "plot", "notebook", "mcp", "ncu")
 
 
@@ -78,6 +79,7 @@ CELLS = (
     Cell("numpy 1.26, pyarrow 15", "3.11", ("numpy==1.26.*", "pyarrow==15.*", "pandas<3")),
     Cell("pandas 2, SQLAlchemy 2.0", "3.12", ("pandas<3", "sqlalchemy<2.1", "pyarrow")),
     Cell("without pyarrow", "3.12"),
+    *(Cell(f"newest without torch, Python {python}", python, ("pyarrow", "plotly")) for python in ("3.12", "3.13", "3.14")),
     Cell("newest, Python 3.12", "3.12", ("torch", "pyarrow")),
     Cell("newest, Python 3.13", "3.13", ("torch", "pyarrow")),
     Cell("newest, Python 3.14", "3.14", ("torch", "pyarrow")),
@@ -160,7 +162,8 @@ def test(cell: Cell, venv: Path, work: Path) -> tuple[str, bool]:
     folder = work / "tests_alone"
     env = {**os.environ, "PATH": f"{venv / 'bin'}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
     env.pop("PYTHONPATH", None)
-    paths = [f"tests/{name}" for name in f"{READING} {RECORDING if cell.torch else ''}".split()]
+    more = f"{RECORDING if cell.torch else ''} {PLOTTING if 'plotly' in cell.pins else ''}"
+    paths = [f"tests/{name}" for name in f"{READING} {more}".split()]
     options = [
         "-m",
         "not slow and not nsys",

@@ -84,6 +84,9 @@ class TimelineEvents:
         lane = np.empty(len(order), np.int64)
         lane[order] = lanes(thread[order], start[order], end[order], weight)
         self._host_track = self.tracks.of_threads(thread, lane)
+        moved = np.flatnonzero((kind == _LAUNCH) & (lane > 0))  # calls that cross others
+        places = zip(thread[moved].tolist(), start[moved].tolist(), strict=True)
+        self._moved = dict(zip(places, self._host_track[moved].tolist(), strict=True))
         self._host, self._host_kind, self._host_row = np.argsort(start[order], kind="stable"), kind, at
         self._host = order[self._host]
         self._host_start, self._host_end = start, end
@@ -198,7 +201,11 @@ class TimelineEvents:
         """Arrows from launch calls to activities; each end binds to the slice that begins there."""
         records = self.frame.records
         time = np.where(ends, records["start_ns"][rows], records["launch_ns"][rows]).astype(np.int64)
-        track = np.where(ends, self._track[rows], self.tracks.of_threads(self.thread[rows], np.zeros(len(rows), np.int64)))
+        call = self.tracks.of_threads(self.thread[rows], np.zeros(len(rows), np.int64))
+        if self._moved:
+            places = zip(self.thread[rows].tolist(), records["launch_ns"][rows].tolist(), strict=True)
+            call = np.array([self._moved.get(*one) for one in zip(places, call.tolist(), strict=True)], np.int64)
+        track = np.where(ends, self._track[rows], call)
         heads = ['{"ph":"f","bp":"e",' if end else '{"ph":"s",' for end in ends.tolist()]
         parts = zip(heads, self._on(track), micros(time - self.since_ns), rows.tolist(), strict=True)
         return [f'{head}{on}"ts":{when},"id":{row},"cat":"ac2g","name":"ac2g"}}' for head, on, when, row in parts]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pyprof
-from pyprof.errors import InputError
+from pyprof.errors import InputError, install_extra
 from pyprof.report.figures.base import hover, shown
 from pyprof.report.figures.sums import sums_by_op
 from tests.conftest import ROOT
@@ -210,5 +210,5 @@ for name in {FIGURES!r}:
         print(type(error).__name__, error, "|", error.hint)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    line = "ToolError a figure needs plotly, which is not installed | pip install -e '.[notebook]'"
+    line = f"ToolError a figure needs plotly, which is not installed | {install_extra('notebook')}"
     assert done.stdout.splitlines() == [line] * 3

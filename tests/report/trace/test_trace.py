@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import math
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.commands import trace as command
@@ -54,10 +57,12 @@ def ns(micros: float) -> int:
 
 
 def check(events: list[Event]) -> None:
-    """Every event is valid as Chrome's format has it, and drawn as it is meant: slices nest, arrows bind to slices."""
+    """Every event is valid as Chrome's format has it, and drawn as it is meant: slices nest, arrows bind to slices and point
+    ahead in time, counters follow one another."""
     tracks: dict[tuple[Any, Any], list[tuple[int, int]]] = defaultdict(list)
     arrows: dict[int, list[Event]] = defaultdict(list)
     named: Counter[tuple[Any, Any, str]] = Counter()
+    counted: dict[tuple[Any, str], float] = {}
     for event in events:
         assert event["ph"] in "XMCsfi" and isinstance(event["name"], str)
         assert isinstance(event["pid"], (int, str)) and isinstance(event["tid"], (int, str))
@@ -66,7 +71,9 @@ def check(events: list[Event]) -> None:
             assert type(event["dur"]) in (int, float) and event["dur"] >= 0 and event["cat"]
             tracks[event["pid"], event["tid"]].append((ns(event["ts"]), ns(event["ts"]) + ns(event["dur"])))
         elif event["ph"] == "C":
-            assert event["args"] and all(type(value) in (int, float) for value in event["args"].values())
+            assert event["args"] and all(math.isfinite(value) for value in event["args"].values())
+            assert event["ts"] >= counted.get((event["pid"], event["name"]), 0)
+            counted[event["pid"], event["name"]] = event["ts"]
         elif event["ph"] in "sf":
             arrows[event["id"]].append(event)
         elif event["ph"] == "M":
@@ -82,8 +89,31 @@ def check(events: list[Event]) -> None:
             open_until.append(end)
     begins = {track: {start for start, _ in slices} for track, slices in tracks.items()}
     for ends in arrows.values():
-        assert sorted(event["ph"] for event in ends) == ["f", "s"]
+        assert sorted(event["ph"] for event in ends) == ["f", "s"] and all(e.get("bp") == "e" for e in ends if e["ph"] == "f")
+        assert len({event["ts"] for event in ends}) == 1 or min(ends, key=lambda event: event["ts"])["ph"] == "s"
         assert all(ns(event["ts"]) in begins[event["pid"], event["tid"]] for event in ends)
+
+
+_TIME = st.integers(1, 300)
+_SPAN = st.tuples(_TIME, st.integers(1, 40))
+
+
+@settings(max_examples=25, deadline=None, phases=(Phase.generate,), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    ranges=st.lists(st.tuples(_SPAN, st.sampled_from(("a", LINEAR, 'l.0 #pyprof{"layer":"L"}', "step")), st.booleans())),
+    kernels=st.lists(st.tuples(_TIME, _SPAN, st.integers(7, 8), st.booleans())),
+    copies=st.lists(st.tuples(_TIME, _SPAN)),
+)
+def test_whatever_crosses_whatever_the_format_holds(tmp_path: Path, ranges: Any, kernels: Any, copies: Any) -> None:
+    capture = Nsys()
+    for (begin, ns), text, other in ranges:
+        capture.range(text, begin, begin + ns, thread=8 if other else None)
+    for launch, (wait, ns), stream, other in kernels:
+        capture.kernel(GEMM, launch, launch + wait, launch + wait + ns, stream=stream, thread=8 if other else None)
+    for launch, (wait, ns) in copies:
+        capture.copy(1, launch, launch + wait, launch + wait + ns)
+    if kernels or copies:
+        timeline(capture.write(tmp_path / "net.sqlite"))
 
 
 def test_a_kernel_is_drawn_with_all_that_is_known_of_it(tmp_path: Path) -> None:
