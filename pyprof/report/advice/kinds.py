@@ -113,7 +113,7 @@ def advise(overview: Overview) -> list[Advice]:
 
 def _frees(peak: MemoryPeak) -> dict[str, int]:
     """By kind of advice, bytes in use at the peak that would not be there."""
-    scores = [one for one in peak.held if one.of_softmax and (one.op or "").strip("_").removesuffix("_") in SCORES]
+    scores = [one for one in peak.held if one.of_softmax and (one.op or "").strip("_") in SCORES]
     temporaries = [one for one in peak.held if one.phase == peak.phase == "optimizer" and one.freed]
     gradients = [one for one in peak.held if one.phase == "backward" and peak.phase == "forward"]
     kinds = {"fused_attention": scores, "fused_optimizer": temporaries, "zero_grad": gradients}

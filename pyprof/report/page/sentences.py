@@ -28,10 +28,10 @@ _MUCH = 0.1  # of the time: less is not worth looking at first
 _NEARLY = 0.9  # of a layer's time
 _LEAST = 0.02  # of the time: if less is known, a sentence on the roofline would mislead
 _CLOSE, _HALF = 0.8, 0.5  # of the roofline
-_BECAUSE = MEANINGS | {
-    "profiler": "recording itself took time between launches (estimated)",
-    "queued": "the device pauses between activities that were launched in time",
-    "unknown": "of what the records do not show",
+_BECAUSE = {cause: f"because {meaning}" for cause, meaning in MEANINGS.items()} | {
+    "profiler": "because recording itself took time between launches (estimated)",
+    "queued": "because the device pauses between activities that were launched in time",
+    "unknown": "for causes that the records do not show",
 }
 _LIMITS = {
     "compute": "arithmetic", "memory": "memory bandwidth", "l2": "the L2 cache", "launch": "how fast the host launches",
@@ -42,7 +42,7 @@ _LIMITS = {
 def of_all(summary: Figures) -> str:
     """Say it in one sentence or two: how long a step takes, how busy the device is, what helps most."""
     if summary.unseen is not None:
-        return f"{summary.unseen.what}. {summary.unseen.do}"
+        return f"{summary.unseen.what}. {summary.unseen.do[:1].upper()}{summary.unseen.do[1:]}."
     what = "GPU" if summary.on_gpu else "CPU"
     kernels = f"{summary.kernels:,} {'kernels' if summary.on_gpu else 'ops'} take {human(summary.kernel_ns, 'ns')}"
     if not summary.wall_ns or summary.busy_ns is None:
@@ -56,15 +56,16 @@ def of_all(summary: Figures) -> str:
     idle = sum(summary.idle_ns.values())
     if idle > _MUCH * summary.wall_ns:
         cause, ns = max(summary.idle_ns.items(), key=lambda one: one[1])
-        text += f" and idle otherwise, {'mostly ' if ns < _NEARLY * idle else ''}because {_BECAUSE[cause]}"
+        text += f" and idle otherwise, {'mostly ' if ns < _NEARLY * idle else ''}{_BECAUSE[cause]}"
     elif summary.ops and summary.ops[0].name:
         text += f", most of it in {_named(summary.ops[0])}"
     first = next((one for one in summary.advice if one.saves_ns), None)
     if first is None or first.saves_ns is None:
         return f"{text}."
     kind = first.kind.replace("_", " ").replace("gemm", "GEMM")
-    saves = f"{human(first.saves_ns, 'ns')}, {percent(first.saves_ns, summary.wall_ns)}"
-    return f"{text}. What helps most is the advice on {kind}: it saves at most {saves}."
+    a_step = summary.a_step(first.saves_ns)
+    saves = human(first.saves_ns, "ns") if a_step is None else f"{human(a_step, 'ns')} a step"
+    return f"{text}. Most is saved by the advice on {kind}: at most {saves}, {percent(first.saves_ns, summary.wall_ns)}."
 
 
 def of_change(found: Comparison) -> str:
