@@ -17,7 +17,8 @@ def test_their_whole_time_goes(tmp_path: Path) -> None:
     timeline = Timeline().op(CONV.format("", ""), (TO, 5), (MAIN, 84), (BACK, 4)).op(None, (TO, 3))
     timeline.op("contiguous(fp16[8,64,56,56])", ("void at::native::nchw2nhwc_copy(int)", 6))  # not a convolution's
     advice = timeline.advice(tmp_path)["channels_last"]
-    assert advice.time_ns == 12_000 and advice.saves_ns == pytest.approx(12_000, rel=0.5) and "3 kernels" in advice.evidence
+    assert advice.time_ns == 12_000 and "3 kernels" in advice.evidence
+    assert advice.saves_ns == 11_000  # the convolution is launched 1 us after the first of them
     assert "memory_format=torch.channels_last" in advice.do and "MIOPEN" not in advice.do
 
 

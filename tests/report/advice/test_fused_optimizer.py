@@ -60,8 +60,8 @@ def test_what_waits_for_its_launches_goes_with_them(tmp_path: Path) -> None:
         timeline.op("addcdiv_(fp32[1000], fp32[1000], fp32[1000])", (ADDCDIV, 2))
     timeline.nsys.range('AdamW.step #pyprof{"optimizer":"AdamW"}', begin, timeline.launched)
     found = timeline.advice(tmp_path)
-    assert next(iter(found)) == "fused_optimizer" and found["fused_optimizer"].saves_ns == pytest.approx(40 * 20_000, rel=0.1)
-    assert found["launch_bound"].saves_ns == 0 and found["launch_bound"].alone_ns == pytest.approx(40 * 18_000, rel=0.1)
+    assert next(iter(found)) == "fused_optimizer" and found["fused_optimizer"].saves_ns == pytest.approx(40 * 20_000, rel=0.005)
+    assert found["launch_bound"].saves_ns == 0 and found["launch_bound"].alone_ns == pytest.approx(40 * 18_000, rel=0.03)
     assert "the device waits" in found["fused_optimizer"].evidence
 
 

@@ -30,7 +30,7 @@ def test_fills_go_and_additions_but_for_sums_of_several_passes(tmp_path: Path, p
         _op(timeline, f"aten::add_, op_id = {50 + at}, sizes = [[100,100], [100,100], []]", ADD, 20)
     timeline.nsys.range("backward", begin, timeline.launched)
     found = timeline.advice(tmp_path)["zero_grad"]
-    assert found.saves_ns == pytest.approx(240_000 if passes == 1 else 80_000, rel=0.01) and "set_to_none=True" in found.do
+    assert found.saves_ns == (240_000 if passes == 1 else 80_000) and "set_to_none=True" in found.do
     added = ", and backward adds to 8, 160 us" if passes == 1 else ""
     assert found.evidence == f"zero_grad fills 8 gradients, 80.0 us{added}"
 
@@ -52,7 +52,7 @@ def test_one_all_reduce_a_parameter(tmp_path: Path) -> None:
         text = 'all_reduce(fp32[1000]) #pyprof{"mod":"torch.distributed"}'
         timeline.nsys.range(text, timeline.launched - 1_000, timeline.launched)
     found = timeline.advice(tmp_path)["per_parameter_collective"]
-    assert found.saves_ns == pytest.approx(39 * 30_000, rel=0.01)
+    assert found.saves_ns == 39 * 30_000
     assert found.evidence.startswith(
         "40 all_reduces of 4.00 kB on average, one a tensor, take 2.0 ms; the shortest takes 30.0 us"
     )
