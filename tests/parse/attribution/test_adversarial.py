@@ -18,7 +18,7 @@ from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
-from tests.tiny import SCHEMA, SESSION_END, Nsys
+from tests.tiny import SCHEMA, Nsys
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"
 
@@ -42,13 +42,6 @@ def test_a_range_is_open_from_its_begin_until_just_before_its_end(tmp_path: Path
     for number, launch in enumerate((10, 19, 20, 30, 40, 55)):
         n.kernel(GEMM, launch, 100 + number, 200)
     assert table(load(n, tmp_path), "op") == [("mm",), ("mm",), ("add",), ("na",), ("na",), ("na",)]
-
-
-def test_an_op_that_the_end_of_recording_cut_names_nothing(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mm, op_id = 1", SESSION_END - 50, SESSION_END)
-    n.kernel(GEMM, SESSION_END - 20, SESSION_END - 10, SESSION_END)
-    assert table(load(n, tmp_path), "op") == [("na",)]
 
 
 def test_each_device_has_an_autograd_thread_of_its_own(tmp_path: Path) -> None:
@@ -95,16 +88,6 @@ def test_thread_ids_that_repeat_between_processes(tmp_path: Path) -> None:
     assert [json.loads(line)["inner"] for line in written] == ["aten::mm(...)", "aten::add(...)"]
     for seed in range(4):
         assert list(lines(load(n, tmp_path, shuffle=seed))) == written
-
-
-def test_ranges_nested_by_the_thousand(tmp_path: Path) -> None:
-    n = Nsys()
-    for depth in range(2000):
-        n.range(f"range {depth}", depth, 100_000 - depth)
-    n.kernel(GEMM, 5000, 200_000, 200_010)
-    (line,) = lines(load(n, tmp_path))
-    told = [*range(64), *range(2000 - 64, 2000)]  # a stack has a bounded size: its outer and its inner end
-    assert json.loads(line)["ranges"] == [f"range {depth}" for depth in told]
 
 
 @pytest.mark.parametrize("side", [1_000_003, 100_003])

@@ -80,16 +80,6 @@ def test_the_copy_with_which_an_op_makes_its_result_is_part_of_it(tmp_path: Path
     assert len({row["instance"] for row in rows}) == 6
 
 
-def test_correlation_ids_repeat_between_processes(tmp_path: Path) -> None:
-    n = Nsys()
-    for pid, op in ((7, "aten::mm"), (9, "aten::add")):
-        n.range(f"{op}, op_id = 1", 10, 50, pid=pid)
-        n.kernel(GEMM, 20, 100 + pid, 200, pid=pid, corr=77)
-    first, second = records_of(n, tmp_path)
-    assert (first["pid"], first["call"]) == (7, "aten::mm(...)")
-    assert (second["pid"], second["call"]) == (9, "aten::add(...)")
-
-
 def test_a_kernel_without_a_launch_is_a_row(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, op_id = 1", 10, 50)
@@ -263,17 +253,6 @@ def test_double_backward_finds_the_op_that_the_first_backward_ran(tmp_path: Path
     n.kernel(ADD, 60, 1020, 1030)
     first, second, third = records_of(n, tmp_path, rules(["aten::mul"]))
     assert second["fwd_instance"] == first["instance"] and third["fwd_instance"] == second["instance"]
-
-
-def test_leaks_by_the_thousand_stay_cheap_and_the_first_are_told(tmp_path: Path) -> None:
-    n = Nsys()
-    for number in range(2000):
-        n.range(f"leak {number}", number, None)
-    n.range("aten::mm, op_id = 1", 3000, 3100)
-    n.kernel(GEMM, 3050, 4000, 4100)
-    (row,) = records_of(n, tmp_path)
-    assert row["call"] == "aten::mm(...)" and row["open"] == 1
-    assert row["ranges"] == [f"leak {number}" for number in range(32)]
 
 
 def test_graph_kernels_take_the_stack_of_the_moment_their_node_was_recorded(tmp_path: Path) -> None:
