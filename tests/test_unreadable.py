@@ -144,7 +144,7 @@ def test_any_text_means_something_and_reads_back(text: str) -> None:
         assert call_text(again) == call_text(marker.call)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.text(max_size=20) | TEXTS, min_size=1, max_size=4))
 def test_any_texts_on_a_stack_give_a_table_and_lines_that_read_back(tmp_path: Path, texts: list[str]) -> None:
     n = Nsys()
