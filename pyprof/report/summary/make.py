@@ -29,9 +29,13 @@ _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 def summarise(overview: Overview, file: str) -> Summary:
     """The summary of one capture, or of records; file: its name."""
-    kernels, division, unseen = Kernels(overview.frame, kernels_of(overview)), overview.division, overview.records.unseen
+    division, unseen = overview.division, overview.records.unseen
     timed = _is_timed(overview) and unseen is None
-    advice, known = tuple(advise(overview)), _known(kernels)
+    advice = tuple(advise(overview))
+    # What only advice needs goes before columns of the kernels come.
+    overview.forget_replay()
+    kernels = Kernels(overview.frame, kernels_of(overview))
+    known = _known(kernels)
     times = (0, 0) if unseen else (division.wall_ns, overview.busy_ns)
     used = utilisation(overview.frame, _inside(overview), *times)
     parts = overview.parts if timed else {}

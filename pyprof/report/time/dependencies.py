@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, narrowest, row_type
-from pyprof.columns.intervals import latest
+from pyprof.columns.intervals import latest, order_of
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.trace import ActivityKind
 from pyprof.report.time.division import Division
@@ -38,49 +38,68 @@ class HostCalls:
     def __init__(self, division: Division, waits: Waits | None) -> None:
         records, since = division.records, division.begin_ns
         launched = division.row[records["launch_ns"][division.row] >= since] if division.on_gpu else division.row[:0]
-        pid, tid, begin, took = (records[name][launched] for name in ("pid", "tid", "launch_ns", "launch_dur_ns"))
-        columns = [pid, tid, begin, begin + np.maximum(took, 0), np.full(len(launched), -1, np.int32)]
-        del took
+        at, columns = np.empty(0, np.int64), [records[name][launched] for name in ("pid", "tid", "launch_ns", "launch_dur_ns")]
+        np.maximum(columns[3], 0, out=columns[3])
         if waits is not None and division.on_gpu:
-            inside = np.flatnonzero(waits.launching & (waits.start_ns >= since) & (waits.start_ns < division.end_ns))
-            found = waits.pid[inside], waits.tid[inside], waits.start_ns[inside], waits.end_ns[inside], inside.astype(np.int32)
-            columns = [np.concatenate([own, more]) for own, more in zip(columns, found, strict=True)]
-        narrow = row_type(len(columns[0]))
-        order = np.lexsort((columns[2], columns[1], columns[0])).astype(narrow)
-        columns = [column[order] for column in columns]
-        change: Bools = np.ones((3, len(order)), np.bool_)  # of process, thread, begin: launches of one call differ in none
-        for differs, column in zip(change, columns, strict=False):
+            at = np.flatnonzero(waits.launching & (waits.start_ns >= since) & (waits.start_ns < division.end_ns))
+            found = waits.pid[at], waits.tid[at], waits.start_ns[at], (waits.end_ns - waits.start_ns)[at]
+            for number, more in enumerate(found):  # one after another: they are large
+                columns[number] = np.append(columns[number], more)
+        took, begin = narrowest(columns.pop()), columns.pop()
+        threads, narrow = distinct_rows(*columns), row_type(len(begin))
+        self._pids = threads.columns[0]
+        thread = threads.inverse.astype(np.min_scalar_type(-max(len(self._pids), 1)))
+        del columns, threads
+        if (order := order_of(thread, begin)) is not None:
+            order = order.astype(narrow)
+            thread, begin, took = thread[order], begin[order], took[order]
+        new: Bools = np.ones((2, len(begin)), np.bool_)  # thread, begin: launches of one call differ in neither
+        for differs, column in zip(new, (thread, begin), strict=True):
             differs[1:] = column[1:] != column[:-1]
-        heads = np.flatnonzero(np.logical_or.reduce(change))
-        self.of = np.empty(len(order), narrow)
-        self.of[order] = np.repeat(np.arange(len(heads), dtype=narrow), np.diff(np.append(heads, len(order))))
-        self.of, self.launched = self.of[: len(launched)], launched
-        self.first: Bools = (change[0] | change[1])[heads]
-        self.pid, tid, self.begin = (column[heads] for column in columns[:3])
-        self.end = np.maximum(np.maximum.reduceat(columns[3], heads) if len(heads) else columns[3], since)
-        self.wait = np.maximum.reduceat(columns[4], heads) if len(heads) else columns[4]
-        del columns, change, order
+        heads = np.flatnonzero(new[0] | new[1]).astype(narrow)
+        code = np.repeat(np.arange(len(heads), dtype=narrow), np.diff(np.append(heads, len(begin))))
+        if order is not None:
+            in_order, code = code, np.empty(len(begin), narrow)
+            code[order] = in_order
+            del in_order, order
+        self.of, self.launched, self.wait = code[: len(launched)], launched, np.full(len(heads), -1, np.int32)
+        np.maximum.at(self.wait, code[len(launched) :], at)
+        self.first: Bools = new[0][heads]
+        self._thread, self.begin = thread[heads], begin[heads]
+        end = np.add(begin, took, out=begin)
+        self.end = np.maximum(np.maximum.reduceat(end, heads) if len(heads) else end, since)
+        del begin, took, end, new, thread, heads
         self.rank = np.empty(len(self), narrow)
-        self.rank[np.lexsort((tid, self.begin))] = np.arange(len(self), dtype=narrow)
+        order = order_of(self.begin, self._thread)
+        self.rank[slice(None) if order is None else order] = np.arange(len(self), dtype=narrow)
         self.pred, self.turn = self._predecessors()
-        reach = self.end[latest(np.cumsum(self.first), self.end)]
-        self.own_ns = np.maximum(self.end - np.where(self.pred >= 0, reach[self.pred], since), 0)
+        reach = self.end[latest(self._thread, self.end)]
+        reach = np.where(self.pred >= 0, reach[self.pred], since)
+        self.own_ns = narrowest(np.maximum(np.subtract(self.end, reach, out=reach), 0, out=reach))
 
     def __len__(self) -> int:
-        return len(self.pid)
+        return len(self._thread)
+
+    @property
+    def pid(self) -> Ints:
+        pids: Ints = self._pids[self._thread]
+        return pids
 
     def _predecessors(self) -> tuple[Array, Bools]:
         """The call before each on its thread, or the last of another thread that made several meanwhile; whether it is that."""
-        pred = np.where(self.first, -1, np.arange(-1, len(self) - 1)).astype(self.rank.dtype)
-        order = np.lexsort((self.rank, self.pid))
-        thread = np.cumsum(self.first)[order]
-        same, place = np.append(False, np.diff(thread) == 0)[: len(self)], np.arange(len(self))
-        run = np.append(0, place - np.maximum.accumulate(np.where(same, 0, place)) + 1)[
-            :-1
-        ]  # of one thread, up to the one before
-        before = np.append(-1, order)[:-1]
-        takes = ~same & (before >= 0) & (self.pid[before] == self.pid[order]) & ((run >= _TURN) | self.first[order])
-        turn = np.zeros(len(self), np.bool_)
+        narrow, count = self.rank.dtype, len(self)
+        pred = np.arange(-1, count - 1, dtype=narrow)
+        pred[self.first] = -1
+        turn = np.zeros(count, np.bool_)
+        if len(self._pids) < 2:
+            return pred, turn
+        pids, place = self.pid, np.arange(count, dtype=narrow)
+        order = np.lexsort((self.rank, pids)).astype(narrow)
+        same = np.append(False, np.diff(self._thread[order]) == 0)[:count]
+        run = place - np.maximum.accumulate(np.where(same, narrow.type(0), place)) + narrow.type(1)
+        run = np.append(narrow.type(0), run)[:-1]  # of one thread, up to the one before
+        before = np.append(narrow.type(-1), order)[:-1]
+        takes = ~same & (before >= 0) & (pids[before] == pids[order]) & ((run >= _TURN) | self.first[order])
         turn[order[takes]] = True
         pred[order[takes]] = before[takes]
         return pred, turn
@@ -100,9 +119,10 @@ class Work:
         records, since = division.records, division.begin_ns
         stream = records["stream"][division.row] if division.on_gpu else np.zeros(len(division.row), np.int64)
         (_, _), _, stream = distinct_rows(division.place, stream)
-        order = np.lexsort((division.ends, division.begins, stream))
-        columns = (division.row, division.place, narrowest(stream), division.begins, division.ends)
-        self.row, self.place, self.stream, self.begin, self.end = (one[order] for one in columns)
+        columns: list[Array] = [division.row, division.place, narrowest(stream), division.begins, division.ends]
+        if (order := order_of(columns[2], division.begins, division.ends)) is not None:
+            columns = [one[order] for one in columns]
+        self.row, self.place, self.stream, self.begin, self.end = columns
         del columns, order, stream
         self._pids = division.pids.astype(np.int64)
         self.first: Bools = np.append(True, np.diff(self.stream) != 0)[: len(self)]
@@ -111,8 +131,8 @@ class Work:
         self.reach = reach[self.last]
         before = np.append(since, reach)[:-1]
         before[self.first] = since
-        self.own_ns = self._own(division.held_ns, before)
-        self.pause_ns = np.maximum(self.begin - before, 0)
+        self.own_ns = narrowest(self._own(division.held_ns, before))
+        self.pause_ns = narrowest(np.maximum(np.subtract(self.begin, before, out=before), 0, out=before))
         del before, reach
         self.call, self.late_ns = self._launches(division, calls)
         # Up to which call it and all before it in its stream were launched.
@@ -147,7 +167,8 @@ class Work:
         then[self.last] = self.end[self.last]
         over = (then < self.end) | (self.begin < before)
         own = np.where(over, np.minimum(then - self.begin, held_ns[self.row]), self.end - self.begin)
-        return np.maximum(own, 0)
+        result: Ints = np.maximum(own, 0)
+        return result
 
     def _launches(self, division: Division, calls: HostCalls) -> tuple[Array, Ints]:
         """The call that launched each, and from its begin to the activity's beyond the shortest time of its kind."""
@@ -161,12 +182,12 @@ class Work:
         kind = distinct_rows(self.pid, records["kind"][self.row]).inverse
         least = np.full(int(kind.max(initial=0)) + 1, _LATENCY_NS)
         np.minimum.at(least, kind[known], (self.begin - launch)[known])
-        return of_row[self.row], np.where(known, np.maximum(latency - least[kind], 0), 0)
+        return of_row[self.row], narrowest(np.where(known, np.maximum(latency - least[kind], 0), 0))
 
-    def _others(self) -> tuple[Array, Ints]:
+    def _others(self) -> tuple[Array, Array]:
         """For each the activity of another stream of its process that had just ended as it began, although its stream was free
         and its launch had come: -1 none; and how long before."""
-        after, slack = np.full(len(self), -1, self.row.dtype), np.zeros(len(self), np.int64)
+        after, slack = np.full(len(self), -1, self.row.dtype), np.zeros(len(self), np.int32)  # at most _NEAR_NS
         ready = np.flatnonzero((self.free_ns > _CLEAR_NS) & ((self.late_ns > _CLEAR_NS) | (self.call == NEVER)))
         pids = self.pid
         for pid in np.unique(pids[ready]).tolist():

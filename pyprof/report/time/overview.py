@@ -117,7 +117,7 @@ class Overview:
         records, on_cpu = self.records, self.records["kind"] == ActivityKind.CPU
         return np.where(on_cpu, records["start_ns"], records["launch_ns"]) if on_cpu.any() else records["launch_ns"]
 
-    @cached_property
+    @property
     def _ends(self) -> Ints:
         return self.records["start_ns"] + np.maximum(self.records["dur_ns"], 0)
 
@@ -240,6 +240,10 @@ class Overview:
         """The window's timeline, to be played again with changes."""
         steps = self.steps if self.steps is None or self.steps.kind != "engine" else None  # whose last one ends on the device
         return TimelineReplay(self.division, self.waits, None if steps is None else int(steps.end_ns[-1]))
+
+    def forget_replay(self) -> None:
+        """Free the replay's memory; it is made anew when asked for."""
+        self.__dict__.pop("replay", None)
 
     @cached_property
     def parts(self) -> dict[str, int]:

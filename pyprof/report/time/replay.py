@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.columns.distinct import among, row_type
+from pyprof.columns.distinct import among, narrowest, row_type
+from pyprof.columns.intervals import order_of
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.records import PHASES
 from pyprof.report.time.change import Change
@@ -62,7 +63,11 @@ class TimelineReplay:
         self._at[work.row] = np.arange(len(work), dtype=work.row.dtype)
         self._stretch()
         self._edges()
-        del work.begin, work.end, work.stream  # all that follows is in shifts
+        self._took_ns = narrowest(calls.end - calls.begin)
+        ends = np.flatnonzero(np.append(calls.first[1:], True)[: len(calls)])  # the last call of each thread
+        self._threads = ends, calls.pid[ends], np.minimum(calls.end[ends], division.end_ns)
+        # All that follows is in shifts.
+        del work.begin, work.end, work.stream, work.rank, calls.begin, calls.end, calls.of, calls.launched, calls.rank
 
     # -------------------------------------------------------------------------------------------- nodes and edges
 
@@ -101,12 +106,12 @@ class TimelineReplay:
         self._held, self._short = np.unique(waited.call, return_inverse=True)
         self._head = np.flatnonzero(work.first)
         # Demands of launches: the largest for each run and stretch of a thread.
-        with_launch = np.flatnonzero((work.call != NEVER) | work.first)
-        by = np.append(self._begun, 0)[np.maximum(work.call[with_launch], -1)]
+        with_launch = np.flatnonzero((work.call != NEVER) | work.first).astype(self._run.dtype)
+        by = np.append(self._begun, self._begun.dtype.type(0))[np.maximum(work.call[with_launch], -1)]
         run = self._run[with_launch]
-        order = np.lexsort((by, run))
-        self._launched = with_launch[order].astype(self._run.dtype)
-        by, run = by[order], run[order]
+        if (order := order_of(run, by)) is not None:
+            with_launch, by, run = with_launch[order], by[order], run[order]
+        self._launched = with_launch
         self._groups = np.flatnonzero(np.append(True, (np.diff(by) != 0) | (np.diff(run) != 0))[: len(by)])
         self._crossing = np.flatnonzero(work.after >= 0)
         follows = ~work.first[np.append(0, self._last[:-1] + 1)[: len(self._last)]]  # runs that go on in their stream
@@ -123,26 +128,25 @@ class TimelineReplay:
     def _weights(self, gone: _Gone) -> tuple[Ints, Ints, Ints]:
         """(demand of each edge, host's time gone up to the end of each call, time gone up to the end of each activity)."""
         calls, work, waited = self._calls, self._work, self._waited
-        hosts = np.cumsum(gone.call_ns)
-        works: Ints = np.where(gone.removed | gone.merged, work.pause_ns, work.free_ns)
+        hosts = np.zeros(len(calls) + 1, np.int64)  # the last: before the window
+        np.cumsum(gone.call_ns, out=hosts[:-1])
+        works: Ints = np.where(gone.removed | gone.merged, work.pause_ns, work.free_ns).astype(np.int64)
         works += gone.work_ns
         np.cumsum(works, out=works)
         short = np.zeros(len(self._held), np.int64)
         np.maximum.at(short, self._short, waited.short_ns)
-        short = np.where(
-            gone.wait[self._held], np.maximum(short, (calls.end - calls.begin)[self._held] - gone.call_ns[self._held]), short
-        )
+        short = np.where(gone.wait[self._held], np.maximum(short, self._took_ns[self._held] - gone.call_ns[self._held]), short)
         short = np.clip(np.minimum(short, calls.own_ns[self._held] - gone.call_ns[self._held]), 0, None)
         first, pred = self._turned, calls.pred[self._turned]
         some = self._launched
-        late = np.append(hosts, 0)[np.maximum(work.call[some], -1)]
+        late = hosts[np.maximum(work.call[some], -1)]
         late += work.late_ns[some]
         late += gone.work_ns[some]
         np.subtract(works[some], late, out=late)
         late[gone.removed[some]] = _NO_DEMAND
         cross, after = self._crossing, work.after[self._crossing]
         edges = (
-            np.where(pred >= 0, -np.append(hosts, 0)[pred], 0) + hosts[first] - gone.call_ns[first],
+            hosts[first] - hosts[pred] - gone.call_ns[first],
             -short,
             np.where(gone.wait[waited.call], _NO_DEMAND, hosts[waited.call] - works[waited.work] - waited.slack_ns),
             np.zeros(
@@ -206,7 +210,7 @@ class TimelineReplay:
     def _op_ns(self, rows: Ints) -> Ints:
         """The host's time for the op that makes each of these calls: the call itself, and what an op takes before it."""
         calls = self._calls
-        took = calls.end[rows] - calls.begin[rows]
+        took = self._took_ns[rows]
         before = np.minimum(np.maximum(calls.own_ns[rows] - took, 0), self._usual_ns)
         result: Ints = np.where(calls.wait[rows] < 0, took, 0) + before
         return result
@@ -214,7 +218,7 @@ class TimelineReplay:
     @cached_property
     def _usual_ns(self) -> int:
         """The host's time before a call that is an op's own."""
-        before = np.maximum(self._calls.own_ns - (self._calls.end - self._calls.begin), 0)
+        before = np.maximum(self._calls.own_ns - self._took_ns, 0)
         return int(np.percentile(before, _OP)) if len(before) else 0
 
     # -------------------------------------------------------------------------------------------- answers
@@ -224,7 +228,7 @@ class TimelineReplay:
         return self._loses(self._gone(changes))
 
     def _loses(self, gone: _Gone) -> int:
-        division, calls, work = self._division, self._calls, self._work
+        division, work = self._division, self._work
         if not len(work):
             return 0
         weights, hosts, works = self._weights(gone)
@@ -239,10 +243,10 @@ class TimelineReplay:
         finish, was = np.full(division.count, division.begin_ns), np.full(division.count, division.begin_ns)
         np.maximum.at(was, work.place[ends], work.reach)
         np.maximum.at(finish, work.place[ends], work.reach + value[self._run[ends]] - works[ends])
-        last = np.flatnonzero(np.append(calls.first[1:], True)[: len(calls)])
-        shift, end = value[self._ended[last]] - hosts[last], np.minimum(calls.end[last], division.end_ns)
+        last, pids, end = self._threads
+        shift = value[self._ended[last]] - hosts[last]
         for place, pid in enumerate(division.pids.tolist()):
-            mine = np.flatnonzero(calls.pid[last] == pid)
+            mine = np.flatnonzero(pids == pid)
             if len(mine):
                 until, rest = end[mine].copy(), 0
                 if self._host_end is not None:
@@ -258,11 +262,9 @@ class TimelineReplay:
         division, calls, work = self._division, self._calls, self._work
         talks = work.row[division.records["phase"][work.row] == PHASES.index("communication")]
         durations = division.records["dur_ns"]
-        waits = calls.wait[calls.wait >= 0]
+        waits = calls.wait[calls.wait >= 0].astype(np.int64)
         free = self._gone(())
-        free.call_ns[:] = np.where(
-            calls.own_ns - (calls.end - calls.begin) > _PAUSE_NS, 0, np.where(calls.wait >= 0, 0, calls.own_ns)
-        )
+        free.call_ns[:] = np.where(calls.own_ns - self._took_ns > _PAUSE_NS, 0, np.where(calls.wait >= 0, 0, calls.own_ns))
         return {
             "every launch free": self._loses(free),
             "no waits": self.saves_ns(Change(waits=waits)),
