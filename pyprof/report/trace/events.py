@@ -40,9 +40,11 @@ class TimelineEvents:
     """
 
     def __init__(self, frame: Frame, trace: Trace, chosen: Ints, since_ns: int, texts: Strings) -> None:
-        self.frame, self.trace, self.chosen, self.since_ns, self.texts = frame, trace, chosen, since_ns, texts
+        self.frame, self.trace, self.since_ns, self.texts = frame, trace, since_ns, texts
         self.tracks = Tracks(trace)
         records = frame.records
+        begin, took = (records[name][chosen].astype(np.int64) for name in ("start_ns", "dur_ns"))
+        self.chosen = chosen[np.lexsort((-took, begin))]  # of those that begin together the outer first
         self.process = processes_of(trace, records)
         self.thread = threads_of(trace, records, self.process)
         self.labels = np.unique(trace.ranges["label"]).astype(np.int64)

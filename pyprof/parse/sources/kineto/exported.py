@@ -60,6 +60,7 @@ class MarkerFields(msgspec.Struct, omit_defaults=True):
     scope: str = ""
     own: bool = False
     step: int | None = None
+    cls: str = ""
 
     @classmethod
     def of(cls, marker: Marker) -> MarkerFields:
@@ -72,6 +73,7 @@ class MarkerFields(msgspec.Struct, omit_defaults=True):
         return cls(
             marker.text, kind=int(marker.kind), name=marker.name, call=call, described=made is None or made.described,
             src=[*map(sound_text, marker.src)], scope=marker.scope, own=marker.own, step=marker.step,
+            cls=sound_text(marker.cls),
         )  # fmt: skip
 
     def marker(self) -> Marker:
@@ -80,7 +82,8 @@ class MarkerFields(msgspec.Struct, omit_defaults=True):
             return decode(self.text, keyed=self.keyed, numbered=self.numbered)
         call = None if self.call is None else parse_call_text(self.call)._replace(described=self.described)
         kind = Kind(self.kind)
-        return Marker(kind, self.text, self.name, call, tuple(self.src), self.scope, self.own, self.step)
+        src = tuple(self.src)
+        return Marker(kind, self.text, self.name, call, src, self.scope, self.own, self.step, cls=self.cls)
 
 
 class Exported(msgspec.Struct):
