@@ -18,7 +18,8 @@ from pyprof.errors import InputError, ToolError, UsageError
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LEAST_BYTES = 64 << 20  # an interpreter with numpy takes about as much
-_START_BYTES, _JSON_BYTES, _ARROW_BYTES = 50 << 20, 25 << 20, 50 << 20  # a small file; one of JSON, with pyarrow more
+_START_BYTES, _ARROW_BYTES = 50 << 20, 50 << 20  # a small file; with pyarrow more
+_BLOCKS = (20 << 20, 5)  # of JSON that is read: at most, and for each byte of a small file
 _MANY_TEXTS = 40_000  # ranges: from here on pyarrow reads their texts
 
 
@@ -45,10 +46,11 @@ class Size(NamedTuple):
     pickle_bytes: int = 0
 
 
-_PARSING = (150, 50, 50, 0.3)
+_PARSING = (150, 50, 50, 0.4)
 """Peak bytes for each activity, API call, range and byte of JSON, from a capture to records."""
+_JSON_OF_ONE = 3200  # bytes of JSON for each record, about
 _PICKLE = 6  # peak bytes for each of a snapshot
-_RECORD_BYTES = {"prof": 200, "summary": 400, "gaps": 380, "report": 450, "diff": 800, "ranks": 400, "trace": 650}
+_RECORD_BYTES = {"prof": 200, "summary": 550, "gaps": 560, "report": 620, "diff": 800, "ranks": 400, "trace": 800}
 """Peak bytes for each record in a command."""
 
 
@@ -116,9 +118,9 @@ def free_bytes(path: str = "/proc/meminfo") -> int | None:
 def expected_bytes(size: Size, command: str, *, parquet: bool = False) -> int:
     """Peak memory of a command on a file of this size: of parsing or of what follows, whichever is more; `trace` needs both."""
     parsing = sum(each * rows for each, rows in zip(_PARSING, size[:4], strict=True)) + _PICKLE * size.pickle_bytes
-    working = (size.records or size.activities) * _RECORD_BYTES.get(command, 0)
+    working = (size.records or size.activities or size.json_bytes // _JSON_OF_ONE) * _RECORD_BYTES.get(command, 0)
     arrow = parquet or size.records > 0 or size.ranges >= _MANY_TEXTS
-    start = _START_BYTES + (size.json_bytes > 0) * _JSON_BYTES + arrow * _ARROW_BYTES
+    start = _START_BYTES + min(_BLOCKS[0], _BLOCKS[1] * size.json_bytes) + arrow * _ARROW_BYTES
     return start + round(parsing + working if command == "trace" else max(parsing, working))
 
 
