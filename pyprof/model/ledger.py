@@ -19,7 +19,7 @@ from pyprof.columns.types import Bools, Ints
 
 SCHEMA = 1
 SUFFIX = ".steps.jsonl"
-MARKERS = ("loader", "profiler", "optimizer", "step")
+MARKERS = ("module", "loader", "profiler", "optimizer", "step")
 RECOMPILE, GRAPH_BREAK, CUDA_GRAPH_SKIPPED = COMPILE_KINDS = ("recompile", "graph_break", "cuda_graph_skipped")
 _ENDINGS = (".gz", ".json", ".jsonl", ".sqlite", ".nsys-rep", ".dict", ".parquet", ".pt.trace")
 _WINDOW = re.compile(r"rank\d+_step\d+")

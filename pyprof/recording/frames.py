@@ -30,6 +30,7 @@ _local = threading.local()  # held: how often this thread holds frames off; sinc
 _libraries = tuple({os.path.join(path, "") for name, path in sysconfig.get_paths().items() if name != "data"})
 _patches: Patches | None = None
 _around: list[tuple[_Action, _Action]] = []  # what is called as a compilation begins and ends
+at_first_use: list[_Action] = []  # and as the program uses torch.compile for the first time
 
 try:
     _state, _stop, _go_on = (
@@ -144,6 +145,8 @@ def around_compiles(begins: _Action, ends: _Action) -> None:
 
     def compile(*args: Any, **kwargs: Any) -> Any:
         patches.undo()
+        for action in at_first_use:
+            action()
         with suppress(ImportError, AttributeError):  # an older torch
             from torch._dynamo.callback import CompilationCallbackHandler as Handler
             from torch._dynamo.callback import callback_handler

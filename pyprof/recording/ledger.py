@@ -22,7 +22,7 @@ _READING_NS = 3_000  # that reading memory statistics may take a step, on averag
 _EVENTS_NS = 4_000  # that events may take a step, on average
 _MOST_WITHOUT = 8  # of so many steps in a row one has events, however long they take
 _OWN_NS = 100_000  # of our own work between two steps, above which the next one has a first event of its own
-_OURS = MARKERS[:2]  # counted by the ledger itself
+_OURS = MARKERS[:3]  # counted by the ledger itself
 
 
 class _Step:
@@ -75,6 +75,11 @@ class LedgerWriter:
     def number(self) -> int:
         """The step that is under way; -1 unknown."""
         return -1 if self._step is None else self._step.number
+
+    @property
+    def counts(self) -> bool:
+        """Whether some kind of mark has made steps."""
+        return self._rank >= 0
 
     def mark(self, by: str, number: int, tokens: int | None = None, between: Callable[[int], None] | None = None) -> None:
         """Step `number` begins, and the one before ends. by: one of MARKERS; between: our own work between the two."""

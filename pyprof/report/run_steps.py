@@ -1,7 +1,8 @@
 """The ledger of a run -> what its steps took: percentiles, the slowest, drift, recorded steps beside the others.
 
 Judged are complete steps after warm-up that no profiler slowed down, nor the end of its recording just before; where there are
-fewer than LEAST of these, the recorded ones. What the ledger does not hold is None.
+fewer than LEAST of these, the recorded ones; a run that is recorded from its start to its end has traced ones alone. What the
+ledger does not hold is None.
 """
 
 from __future__ import annotations
@@ -70,11 +71,12 @@ def run_steps(ledger: Ledger | None) -> RunSteps | None:
         return None
     mask = free(ledger)
     enough = mask.sum() >= LEAST
-    mask = mask if enough else ledger.ended & ledger.recorded
+    within = ledger.recorded if enough or ledger.recorded.any() else ledger.traced & (ledger.step >= WARM)
+    mask = mask if enough else ledger.ended & within
     times, numbers = ledger.wall_ns[mask], ledger.step[mask]
     slowest = (int(numbers[times.argmax()]), int(times.max())) if len(times) else (None, None)
     p50_ns = _quantile(times, 0.5)
-    recorded = ledger.wall_ns[ledger.recorded & ledger.ended]
+    recorded = ledger.wall_ns[within & ledger.ended]
     recorded_ns = _quantile(recorded, 0.5)
     device, tokens = ledger.device_ns[mask], ledger.tokens[mask]
     known = bool(len(tokens)) and bool((tokens >= 0).all()) and bool(times.sum())

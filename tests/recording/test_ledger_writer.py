@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from pyprof.model import ledger as model
+from pyprof.recording import frames
 from pyprof.recording import ledger as recording
 from pyprof.recording.ledger import LedgerWriter
+from pyprof.recording.marks import OtherMarks
 
 
 @pytest.fixture
@@ -67,6 +71,38 @@ def test_a_mark_of_a_higher_kind_takes_over(path: Path) -> None:
     writer.mark("optimizer", 2)
     found = _read(path)
     assert found.by == "optimizer" and found.step.tolist() == [0, 1] and found.begin_ns[0] == 0
+
+
+@pytest.mark.parametrize(("compiles", "trains"), [(False, False), (True, False), (False, True)])
+def test_calls_of_the_model_are_steps_where_nothing_else_is(
+    compiles: bool, trains: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is what is called twice from outside of any module; an error in it has no frame of ours."""
+    monkeypatch.setattr(frames, "at_first_use", [])
+    model, other, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.Linear(4, 4), torch.ones(2, 4)
+    plain, writer = nn.Module._call_impl, _writer(path)
+    marks = OtherMarks(writer)
+    marks.start()
+    writer.mark("optimizer", 0)
+    for number in range(1, 6):
+        model(other(x) if number == 1 else x)
+        if compiles and number == 3:
+            frames.at_first_use[0]()
+        if trains:
+            writer.mark("optimizer", number)
+        if number > 1:
+            assert nn.Module._call_impl is plain and ("_call_impl" in vars(nn.Sequential)) != (
+                trains or (compiles and number > 2)
+            )
+    with pytest.raises(RuntimeError) as raised:
+        model(torch.ones(3))
+    assert "marks.py" not in str([entry.path for entry in raised.traceback])
+    marks.stop()
+    writer.end()
+    found = _read(path)
+    assert "_call_impl" not in vars(nn.Sequential) and nn.Module._call_impl is plain
+    assert found.by == "optimizer" if trains else found.by == "module"
+    assert found.step.tolist() == ([0, 1, 2, 3, 4] if trains else [1, 2] if compiles else [1, 2, 3, 4, 5])
 
 
 def test_an_exhausted_loader_begins_no_step(path: Path) -> None:
@@ -147,7 +183,8 @@ def test_a_time_on_the_device_is_read_when_it_is_there(
     path: Path, monkeypatch: pytest.MonkeyPatch, late: int, known: int
 ) -> None:
     device = recording._Device(_Cuda(late))
-    monkeypatch.setattr(recording, "_EVENTS_NS", 10**12)
+    for name in ("_EVENTS_NS", "_OWN_NS"):
+        monkeypatch.setattr(recording, name, 10**12)
     monkeypatch.setattr(recording._Device, "found", staticmethod(lambda: device))
     writer = _writer(path)
     for number in range(30):

@@ -42,6 +42,9 @@ def test_a_run_whose_steps_are_all_recorded() -> None:
     run = run_steps(ledger([9, 9, 10, 11, 12, 13, 14], recorded=(2, 3, 4, 5, 6)))
     assert run is not None and (run.judged, run.p50_ns, run.slowdown, run.drift) == (5, 12, None, None)
     assert next(sentences(run)).startswith("7 steps in the whole run, of the 5 recorded ones: p50 12 ns")
+    assert run_steps(ledger([9, 9, 10, 11, 12, 13, 14], traced=tuple(range(7)))) == run._replace(
+        over=tuple(part._replace(recorded=False) for part in run.over)
+    )
 
 
 def test_a_run_of_which_too_little_is_known() -> None:
