@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,17 @@ from tests.parse.records.test_workers import _wait
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
-dask = pytest.importorskip("dask", reason="--dask needs distributed, which is not installed")
-distributed = pytest.importorskip("distributed", reason="--dask needs distributed, which is not installed")
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]  # warnings of dask's own
+pytestmark = [
+    pytest.mark.skipif(find_spec("distributed") is None, reason="--dask needs distributed, which is not installed"),
+    pytest.mark.filterwarnings("default"),  # warnings of dask's own
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module")
 def scheduler() -> object:
+    import distributed
+
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
     ) as cluster:
@@ -86,6 +91,8 @@ def _waits(path: str) -> str:
 
 def test_a_scheduler_that_is_killed_is_named(tmp_path: Path) -> None:
     """dask itself gives `CancelledError` without a reason."""
+    import dask
+
     env = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s", "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
