@@ -183,7 +183,7 @@ def tiles_of(kernel: str, grid: tuple[int, int]) -> Tiles | None:
     return Tiles(grid[features] * sides[features], grid[tokens], sides[tokens], gated)
 
 
-def taken(tokens: int, experts: int, tiles: Tiles) -> int:
+def experts_a_token(tokens: int, experts: int, tiles: Tiles) -> int:
     """Experts that each token takes; 0 if the tiles do not tell.
 
     At most E + (T·k - E)//16 tiles of 16 rows are launched: one for each expert, and the rest all at one of them
@@ -236,7 +236,7 @@ def _of_tiles(call: OpCall, ran: list[Tiles | None], model: Model) -> OpCall | N
     hidden, scores = (*call.args, None, None)[:2]
     if up is None or down is None or not isinstance(hidden, TensorSpec) or not isinstance(scores, TensorSpec):
         return None
-    top_k = taken(hidden.shape[0], scores.shape[-1], up)
+    top_k = experts_a_token(hidden.shape[0], scores.shape[-1], up)
     inner = up.features // 2 if up.gated else up.features
     if not top_k or not inner:
         return None

@@ -13,7 +13,7 @@ from pyprof.loading.load import load_capture
 from pyprof.prof import served
 from pyprof.prof.cost import FLOPS_BOUNDS
 from pyprof.prof.frame import Frame
-from pyprof.prof.served import Model, Tiles, has_window, read_model, taken, tiles_of, use_model
+from pyprof.prof.served import Model, Tiles, has_window, read_model, tiles_of, use_model
 
 BMM = (
     "bmm_%s_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_schedP2x1x2x3_biasM_bN_tma_%sdynBatch_sm100f"
@@ -160,8 +160,8 @@ def test_names_that_tell_a_window(kernel: str, expected: bool | None) -> None:
 def test_tiles() -> None:
     assert tiles_of(UP, (8, 342)) == Tiles(1024, 342, 16, True) and tiles_of("fused_moe_kernel", (8, 342)) is None
     tiles = Tiles(1024, 342, 16, True)
-    assert [taken(888, 128, tiles), taken(887, 128, tiles), taken(100, 128, tiles)] == [4, 0, 0]
-    assert taken(1, 128, Tiles(1024, 4, 16, True)) == 4  # one tile each
+    assert [experts_a_token(888, 128, tiles), experts_a_token(887, 128, tiles), experts_a_token(100, 128, tiles)] == [4, 0, 0]
+    assert experts_a_token(1, 128, Tiles(1024, 4, 16, True)) == 4  # one tile each
 
 
 def test_a_model() -> None:

@@ -70,7 +70,7 @@ def step_part(steps: Steps | None, tracks: Tracks, since_ns: int) -> Part:
         return Part(0, lambda rows: [])
     begin = steps.begin_ns.astype(np.int64)
     names = [text(f"step {number}") for number in steps.number.tolist()]
-    head = f'{{"ph":"X","cat":"pyprof_layer",{tracks.all[tracks.computed(tracks.whole(), "steps", 0)].text}"args":{{}},"name":'
+    head = f'{{"ph":"X","cat":"pyprof_layer",{tracks.all[tracks.added(tracks.whole(), "steps", 0)].text}"args":{{}},"name":'
 
     def lines(rows: Ints) -> Iterator[str]:
         columns = zip(rows.tolist(), micros(begin[rows] - since_ns), micros(steps.time_ns[rows]), strict=True)
@@ -117,7 +117,7 @@ def _runs(frame: Frame, tracks: Tracks, process: Ints, at: OnDevices, names: dic
             continue
         row = int(rows[0])
         pid = tracks.gpu(int(process[row]), int(records["device"][row]))
-        track = tracks.computed(pid, f"layers of stream {int(records['stream'][row])}", number)
+        track = tracks.added(pid, f"layers of stream {int(records['stream'][row])}", number)
         new = np.zeros(len(rows), np.bool_)
         new[0] = True
         for level in levels:

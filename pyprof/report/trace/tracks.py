@@ -113,8 +113,8 @@ class Tracks:
 
         return self._codes(track, thread, lane)
 
-    def computed(self, pid: int | str, name: str, order: int) -> int:
-        """The number of a computed track."""
+    def added(self, pid: int | str, name: str, order: int) -> int:
+        """The number of a track of pyprof's own."""
         return self._add((pid, name), pid, -1, name, order)
 
     def _codes(self, make: Callable[..., int], *columns: Integers) -> Ints:
