@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import pyprof
+from pyprof.cli import main
 from pyprof.report.advice.kinds import advise
 from pyprof.report.memory.advice import MemoryAdvice, advice_of
 from pyprof.report.memory.make import memory_of
@@ -122,6 +123,9 @@ def test_advice_on_time_says_what_it_does_to_the_peak(tmp_path: Path) -> None:
     assert found["fused_attention"].peak_bytes == 2 * SIZE
     assert all(one.peak_bytes is None for kind, one in found.items() if kind != "fused_attention")
     assert f"and {2 * SIZE / MIB:,.1f} MiB of the peak" in str(loaded.summary())
+    stored = tmp_path / "net.parquet"
+    assert main(["parse", str(tmp_path / "trace.json"), "-o", str(stored)]) == 0
+    assert {one.kind: one.peak_bytes for one in advise(pyprof.load(stored).overview)}["fused_attention"] == 2 * SIZE
     (device,) = memory_of(str(tmp_path / "trace.json")).devices
     assert {one.kind: one.bytes for one in advice_of(device)}["fused_attention"] == 2 * SIZE
 

@@ -242,16 +242,15 @@ BOXES = """nodes => nodes.map(node => { const {x, y, width, height} = node.getBo
 CONTROLS = "button, input, summary, a, [tabindex='0']"
 
 
-@pytest.fixture(scope="module")
-def given_page(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def given_page(folder: Path, captures: Path) -> Path:
     """Of a vision transformer with recorded memory."""
-    path = tmp_path_factory.mktemp("given") / "report.html"
+    path = folder / "report.html"
     assert main(["report", str(captures / "kineto/h100_vit.json.gz"), "-o", str(path)]) == 0
     return path
 
 
-def test_code_can_be_copied_and_every_control_is_reached_by_tab(browser: Any, given_page: Path) -> None:
-    with opened(browser, given_page) as page:
+def test_code_can_be_copied_and_every_control_is_reached_by_tab(browser: Any, captures: Path, tmp_path: Path) -> None:
+    with opened(browser, given_page(tmp_path, captures)) as page:
         button = page.locator(".code .copy").first
         assert "(" in page.locator(".code code").first.inner_text()
         button.focus()
@@ -267,8 +266,8 @@ def test_code_can_be_copied_and_every_control_is_reached_by_tab(browser: Any, gi
         assert page.evaluate(missed) == []
 
 
-def test_the_roofline_is_about_what_takes_time_and_its_names_do_not_meet(browser: Any, given_page: Path) -> None:
-    with opened(browser, given_page) as page:
+def test_the_roofline_is_about_what_takes_time_and_its_names_do_not_meet(browser: Any, captures: Path, tmp_path: Path) -> None:
+    with opened(browser, given_page(tmp_path, captures)) as page:
         assert "outside of the axes" in page.inner_text(".roofnotes")
         boxes = page.locator(".roofline .labels text").evaluate_all(BOXES)
         assert len(boxes) >= 6
