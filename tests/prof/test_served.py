@@ -13,7 +13,7 @@ from pyprof.loading.load import load_capture
 from pyprof.prof import served
 from pyprof.prof.cost import FLOPS_BOUNDS
 from pyprof.prof.frame import Frame
-from pyprof.prof.served import Model, Tiles, has_window, read_model, tiles_of, use_model
+from pyprof.prof.served import Model, Tiles, experts_a_token, has_window, read_model, tiles_of, use_model
 
 BMM = (
     "bmm_%s_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_schedP2x1x2x3_biasM_bN_tma_%sdynBatch_sm100f"
