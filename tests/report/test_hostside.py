@@ -292,7 +292,8 @@ def test_memory_freed_again_and_again_drains_the_device(tmp_path: Path) -> None:
     frees(n, 12)
     found = advice(overview_of(n, tmp_path))
     assert list(found) == ["allocation"] and "11 x cudaFree, " in found["allocation"].evidence
-    assert 32 * MS < (found["allocation"].saves_ns or 0) <= 33 * MS and "a pool" in found["allocation"].do
+    assert 32 * MS < (found["allocation"].saves_ns or 0) <= 33 * MS
+    assert found["allocation"].do.startswith("keep memory in PyTorch's cache")  # kernels of libraries alone say no other
 
 
 def test_preparing_the_step_of_an_engine_is_no_data_loading(tmp_path: Path) -> None:
