@@ -122,7 +122,7 @@ def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary
 
 
 def show(
-    found: Sequence[Summary], human: bool, width: int | None = None, command: str = "", stream: IO[str] | None = None
+    found: Sequence[Summary], human: bool, width: int | None = None, command: str | None = None, stream: IO[str] | None = None
 ) -> None:
     """Print one summary, or several side by side. width: characters of a line, None: the terminal's."""
     stream = sys.stdout if stream is None else stream
