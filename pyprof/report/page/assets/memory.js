@@ -29,7 +29,7 @@ class Memory {
     const { sites } = this.held.blocks;
     const columns = [text("kind", "Kind"), text("phase", "Phase"), text("op", "Op"), text("line", "Line", "path"), text("layer", "Layer", "path")];
     const some = columns.filter(({ key }) => key === "kind" || sites.some((site) => site[["phase", "layer", "op", "line"].indexOf(key)]));
-    return new Table(container, [...some, number("bytes", "Size", (row) => row.bytes, bytes, "of the blocks together, as they were asked for where that is known"), number("number", "Blocks", (row) => row.number, (value) => (value === null ? UNKNOWN : count(value)))],
+    return new Table(container, [some[0], number("bytes", "Size", (row) => row.bytes, bytes, "of the blocks together, as they were asked for where that is known"), number("number", "Blocks", (row) => row.number, (value) => (value === null ? UNKNOWN : count(value))), ...some.slice(1)],
       { sort: "bytes", caption: "What is alive then", more: "pyprof memory FILE --table blocks lists every block" });
   }
 
