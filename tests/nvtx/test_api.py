@@ -174,9 +174,13 @@ def test_inspect_takes_functions_for_what_they_stand_for() -> None:
 # What remains different for programs while torch is instrumented.
 
 
-def test_the_type_of_a_patched_function_is_another(recorder: Recorder) -> None:
+def test_patched_functions_and_bound_methods_are_of_other_types(recorder: Recorder) -> None:
     assert type(torch.add) is StandIn
     assert isinstance(torch.add, type(len)) and isinstance(torch.add, staticmethod)
+    assert inspect.ismethod(torch.ones(1).add) and not inspect.isbuiltin(torch.ones(1).add)
+    torch.add.note = 1  # type: ignore[attr-defined]
+    assert torch.add.note == 1  # type: ignore[attr-defined]
+    del torch.add.note  # type: ignore[attr-defined]
 
 
 def test_what_was_taken_before_is_equal_and_not_identical() -> None:
@@ -187,15 +191,6 @@ def test_what_was_taken_before_is_equal_and_not_identical() -> None:
     with torch.no_grad():
         before(1, torch.tensor(2))
     assert recorder.ops() == ["torch.tensor"]  # a call by the name taken before is not told
-
-
-def test_a_bound_method_is_a_python_method(recorder: Recorder) -> None:
-    assert inspect.ismethod(torch.ones(1).add) and not inspect.isbuiltin(torch.ones(1).add)
-
-
-def test_attributes_can_be_set_on_a_patched_function(recorder: Recorder) -> None:
-    torch.add.note = 1  # type: ignore[attr-defined]
-    del torch.add.note  # type: ignore[attr-defined]
 
 
 def test_modules_are_saved_and_copied_as_ever(recorder: Recorder) -> None:

@@ -50,9 +50,13 @@ def test_training_ops_come_from_time_and_never_from_external_ids(captures: Path,
             return event
         return event | {"args": {name: value for name, value in event["args"].items() if name != "External id"}}
 
-    bare = tmp_path / "bare.json"
-    bare.write_text(json.dumps({**whole, "traceEvents": [*map(without_id, whole["traceEvents"])]}))
-    assert list(lines(load_capture(bare))) == list(lines(records_of(path)))
+    until = np.quantile([float(event["ts"]) for event in whole["traceEvents"] if "ts" in event], 0.2)
+    begin = [event for event in whole["traceEvents"] if float(event.get("ts", 0)) < until]
+    found = []
+    for events in (begin, [*map(without_id, begin)]):
+        (tmp_path / "net.json").write_text(json.dumps({**whole, "traceEvents": events}))
+        found.append(list(lines(load_capture(tmp_path / "net.json"))))
+    assert found[0] == found[1] and len(found[0]) > 1000
 
 
 def test_layers_and_source_lines_where_the_capture_holds_them(captures: Path) -> None:
