@@ -24,7 +24,7 @@ from pyprof.timers.replay import OptimizerStep, Work, replayable
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm"})
 _SOFTMAX = frozenset({"softmax", "_softmax", "_safe_softmax"})
 _MASKING = frozenset({"add", "add_", "__add__", "__iadd__", "masked_fill", "masked_fill_", "where"})
-_NEAR = 8  # ops between the softmax of attention and each of its products
+_NEAR = 16  # ops, views and copies too, between the softmax of attention and each of its products
 
 
 class Spent(NamedTuple):

@@ -87,6 +87,8 @@ def test_attention_in_parts_against_one_op(tmp_path: Path) -> None:
     relu = (f"relu({S})", "torch", POINTWISE, 5)
     found = find_trial("fused_attention", _capture(tmp_path, [relu, *ATTENTION, relu]), gpu=False)
     assert isinstance(found, Trial) and (found.spent.ns, found.spent.times) == (100, 1)
+    views = [(f"select({S}, 0, 0)", "Tensor", POINTWISE, 1)] * 8  # a mask is made of them
+    assert isinstance(find_trial("fused_attention", _capture(tmp_path, [*calls[:2], *views, *calls[2:]]), gpu=False), Trial)
     records = _capture(tmp_path, calls)
     before, [(name, after)] = _works("fused_attention", records)
     assert before == [text for text, *_ in calls] and name == "one op"
