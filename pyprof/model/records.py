@@ -6,7 +6,7 @@ stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import NamedTuple
@@ -220,6 +220,9 @@ class Records:
         offsets, numbers = chosen_numbers(self.seq_offsets, self.seq_numbers, positions)
         columns = {name: values[positions] for name, values in self.columns.items()}
         return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=numbers)
+
+    def forget(self, keep: Collection[str]) -> None:
+        """Free columns that can be read again, all but these."""
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         """Records with these columns and this pool of calls in place of their own."""

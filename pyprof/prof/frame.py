@@ -6,7 +6,7 @@ taken. Texts are made once per distinct value, never per record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import TypeVar
@@ -62,6 +62,11 @@ class Frame:
         part.whole, part.rows, part.given = self.whole, self.rows[rows], self.given
         part.records, part.numbers = self.records.select(rows), self.numbers[rows]
         return part
+
+    def forget(self, keep: Collection[str]) -> None:
+        """Free columns of the records that can be read again, all but these."""
+        for records in (self.records, self._ran):
+            records.forget(keep)
 
     @cached_property
     def classes(self) -> Classes:

@@ -43,6 +43,7 @@ from pyprof.report.advice import (
 )
 from pyprof.report.advice.base import Advice, is_worth
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import REPLAYED
 
 SCORES = frozenset("softmax bmm matmul baddbmm mul div add sub where masked_fill dropout native_dropout einsum to".split())
 """Ops that write a tensor of attention's scores where it is not fused."""
@@ -126,12 +127,13 @@ def _by_savings(overview: Overview, left: list[Advice]) -> list[Advice]:
     leave, and stands where so much belongs."""
     if not left:
         return []
+    overview.frame.forget(REPLAYED)
     replay, chosen = overview.replay, list[Advice]()
     alone = {one.kind: replay.saves_ns(one.change) for one in left if one.change is not None}
     needs, total = dict[str, str](), 0
     while left:
         changes = [one.change for one in chosen if one.change is not None]
-        adds = {one.kind: replay.saves_ns(*changes, one.change) - total for one in left if one.change is not None}
+        adds = {one.kind: replay.saves_ns(*changes, one.change) - total for one in left if one.change and changes} or alone
         for kind, more in adds.items():
             if chosen and is_worth(overview, more) and not is_worth(overview, alone[kind]):
                 needs.setdefault(kind, chosen[-1].kind)

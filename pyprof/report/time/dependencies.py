@@ -5,6 +5,8 @@ Events are not recorded, so what waited for what is concluded from times: `repla
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, narrowest, row_type
@@ -38,18 +40,20 @@ class HostCalls:
     def __init__(self, division: Division, waits: Waits | None) -> None:
         records, since = division.records, division.begin_ns
         launched = division.row[records["launch_ns"][division.row] >= since] if division.on_gpu else division.row[:0]
-        at, columns = np.empty(0, np.int64), [records[name][launched] for name in ("pid", "tid", "launch_ns", "launch_dur_ns")]
-        np.maximum(columns[3], 0, out=columns[3])
+        at = np.empty(0, np.int64)
         if waits is not None and division.on_gpu:
             at = np.flatnonzero(waits.launching & (waits.start_ns >= since) & (waits.start_ns < division.end_ns))
-            found = waits.pid[at], waits.tid[at], waits.start_ns[at], (waits.end_ns - waits.start_ns)[at]
-            for number, more in enumerate(found):  # one after another: they are large
-                columns[number] = np.append(columns[number], more)
-        took, begin = narrowest(columns.pop()), columns.pop()
-        threads, narrow = distinct_rows(*columns), row_type(len(begin))
+
+        def both(name: str, of_waits: Callable[[Waits], Ints]) -> Array:
+            own = records[name][launched]
+            return np.append(own, of_waits(waits)[at]) if waits is not None and len(at) else own
+
+        threads = distinct_rows(both("pid", lambda waits: waits.pid), both("tid", lambda waits: waits.tid))
         self._pids = threads.columns[0]
         thread = threads.inverse.astype(np.min_scalar_type(-max(len(self._pids), 1)))
-        del columns, threads
+        del threads
+        begin, narrow = both("launch_ns", lambda waits: waits.start_ns), row_type(len(thread))
+        took = narrowest(np.maximum(both("launch_dur_ns", lambda waits: waits.end_ns - waits.start_ns), 0))
         if (order := order_of(thread, begin)) is not None:
             order = order.astype(narrow)
             thread, begin, took = thread[order], begin[order], took[order]

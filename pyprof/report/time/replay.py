@@ -31,6 +31,8 @@ from pyprof.report.time.dependencies import NEVER, HostCalls, Waited, Work
 from pyprof.report.time.division import Division
 from pyprof.report.time.waits import Waits
 
+REPLAYED = frozenset("pid tid device stream kind phase start_ns dur_ns launch_ns launch_dur_ns".split())
+"""Columns of records that a replay needs."""
 _NO_DEMAND = -(1 << 60)
 _OP = 25  # percentile of the time before a launch: more is the program's between its ops
 _BACK = 8  # calls before a launch that may have filled the gap before it
@@ -169,11 +171,16 @@ class TimelineReplay:
         call_ns, rest_ns = np.zeros(len(calls), np.int64), np.zeros(self._division.count, np.int64)
         gone = _Gone(work_ns, removed, merged, call_ns, np.zeros(len(calls), np.bool_), rest_ns)
         for change in changes:
-            inside = at[change.rows] >= 0
-            cut = np.nan_to_num(np.asarray(change.cut_ns, np.float64)[inside]).clip(0, 1 << 62).astype(np.int64)
-            own = np.zeros(len(work), np.int64)
-            np.maximum.at(own, at[change.rows[inside]], cut)
-            work_ns[:] = np.where(talks, work_ns + own, np.maximum(work_ns, own))
+            rows, cut = at[change.rows], np.asarray(change.cut_ns)
+            if cut.dtype.kind == "f":
+                cut = np.nan_to_num(cut).clip(0, 1 << 62).astype(np.int64)
+            both = (rows >= 0) & talks[rows]
+            some = np.flatnonzero((rows >= 0) & ~both)
+            np.maximum.at(work_ns, rows[some], cut[some])
+            if both.any():
+                own = np.zeros(len(work), np.int64)
+                np.maximum.at(own, rows[both], cut[both])
+                work_ns += own
             for mask, rows in ((removed, change.removed), (merged, change.merged)):
                 mask[at[rows][at[rows] >= 0]] = True
             gone.wait[among(calls.wait, change.waits)] = True

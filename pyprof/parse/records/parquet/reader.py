@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -197,6 +197,7 @@ class _Stored(Records):
     def __init__(self, file: _File, rows: Array | None = None) -> None:
         self._file, self._rows = file, rows
         self.columns: _Columns = _Columns(file, rows)
+        self._given: frozenset[str] = frozenset()  # columns that are not the file's
         self.source, self.counts, self.notes = file.facts.source, dict(file.facts.counts), list(file.facts.notes)
         self.utc_ns, self.steps, self.host, self.unseen = file.facts.utc_ns, file.steps, file.host, file.unseen
 
@@ -236,14 +237,19 @@ class _Stored(Records):
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         selected = _Stored(self._file, positions if self._rows is None else self._rows[positions])
         selected.columns.update({name: values[positions] for name, values in self.columns.items()})
+        selected._given = self._given
         if "calls" in vars(self):
             selected.calls = self.calls
         return selected
 
+    def forget(self, keep: Collection[str]) -> None:
+        for name in self.columns.keys() - self._given - set(keep):
+            del self.columns[name]
+
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         changed = _Stored(self._file, self._rows)
         changed.columns.update(self.columns | columns)
-        changed.calls = calls
+        changed.calls, changed._given = calls, self._given | columns.keys()
         return changed
 
 
