@@ -18,6 +18,7 @@ import pytest
 
 from pyprof.cli import COMMANDS, main
 from pyprof.help import commands, topics
+from pyprof.prof.formulas import registry, user
 from tests.children import pyprof_here
 from tests.conftest import ROOT
 from tests.help import page_files
@@ -31,7 +32,7 @@ NEEDED = {"minutes": 7, "nsys": 1, "a GPU": 3, "a network": 1, "the package mcp"
 
 
 # What leaves something in its process or takes it over; all else runs in this one, which saves Python's start.
-APART = {"run", "bench", "doctor", "mcp", "--formulas"}
+APART = {"run", "bench", "doctor", "mcp"}
 
 
 class Block(NamedTuple):
@@ -101,6 +102,8 @@ def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setattr(registry, "_FORWARD", dict(registry._FORWARD))  # formulas of an example go with it
+    monkeypatch.setattr(user, "_LOADED", set())
     monkeypatch.chdir(here)
     return here
 
