@@ -14,7 +14,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.examples import list_text
-from pyprof.prof.formulas import registry
+from pyprof.prof.formulas import registry, user
 from tests.children import LIGHT
 from tests.conftest import ROOT
 from tests.test_scripts import put, run
@@ -114,6 +114,7 @@ def test_custom_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     without = rows(capsys, "prof", *table, "--group-by", "op")
     assert {row["Op"]: row["Calls"] for row in without if row["Op"] in ("mul", "add")} == {"mul": "12", "add": "12"}
     monkeypatch.setattr(registry, "_FORWARD", dict(registry._FORWARD))  # a formula counts for the process that loaded it
+    monkeypatch.setattr(user, "_LOADED", set())
     (own, *others) = rows(capsys, "prof", *table, "--formulas", FOLDER / "custom_op.py", "--group-by", "op")
     assert list(own.values()) == ["polynomial", "3", str(3 * 8 * 10**6), str(3 * 8 * 10**6)]
     assert not {"mul", "add"} & {row["Op"] for row in others}
