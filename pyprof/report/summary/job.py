@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from os.path import basename
 from typing import Any
 
@@ -182,11 +183,25 @@ def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tupl
         found.append(Advice("straggler", None, late.time_ns, words, do, (), late.saves_ns, late.saves_ns))
     ahead = max((one.saves_ns or 0 for one in found if one.kind == "straggler"), default=None)
 
-    def order(one: Advice) -> tuple[bool, int, bool]:
+    # What a rank says before all that saves, as to record again, the job says first as well.
+    leads = {kind for kind, some in alike.items() if 2 * sum(_leads(ranks[at], kind) for at, _ in some) > len(ranks)}
+
+    def order(one: Advice) -> tuple[bool, bool, int, bool]:
         after = ahead is not None and one.kind == "exposed_communication"
-        return one.saves_ns is None, -min(one.saves_ns or 0, ahead or 0) if after else -(one.saves_ns or 0), after
+        return (
+            one.kind not in leads,
+            one.saves_ns is None,
+            -min(one.saves_ns or 0, ahead or 0) if after else -(one.saves_ns or 0),
+            after,
+        )
 
     return tuple(sorted(found, key=order))
+
+
+def _leads(rank: Summary, kind: str) -> bool:
+    """Whether a rank's advice of this kind, about its capture, stands before one that saves."""
+    before = [*takewhile(lambda one: one.saves_ns is None, rank.advice)]
+    return len(before) < len(rank.advice) and any(one.kind == kind for one in before)
 
 
 def _mean(kind: str, some: Sequence[tuple[int, Advice]], ranks: Sequence[Summary]) -> Advice:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from pyprof.columns.distinct import among
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.sums import is_enough
@@ -94,6 +97,11 @@ def _most_lost(overview: Overview, kernels: Kernels) -> str:
     cause = max(CAUSES, key=lambda name: overview.parts[name])
     idle, worst = overview.parts[cause], next(iter(kernels.most_lost()), None)
     first = next(iter(kernels.by("op")), None) if worst is None else None
+    spent = max(worst.lost_ns if worst is not None else first.time_ns if first is not None else 0, idle * devices) // devices
+    if (copying := overview.parts["copy"]) > spent:  # while nothing computes
+        rows = np.flatnonzero(overview.inside & among(overview.records["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
+        moved = int(np.maximum(overview.records["bytes"][rows], 0).sum(dtype=np.int64))
+        return f". Most is spent copying, {human(copying, 'ns')}: {len(rows):,} copies and sets of {human(moved, 'B')}"
     if worst is not None and worst.lost_ns // devices >= idle:
         lost = f"{human(worst.lost_ns // devices, 'ns')} above the roofline ({percent(worst.peak)} of it, {worst.bound})"
         return f". Most is lost in {_place(worst.op, worst.shape, worst.layer)}: {lost}"

@@ -170,6 +170,29 @@ def test_what_an_expert_would_say(captures: Path, name: str) -> None:
         check(products, expected.products)
 
 
+def test_what_goes_without_waits_is_the_time_in_them(captures: Path) -> None:
+    """The host is the limit (every activity at 0 ns saves 0.8 ms of 53.5): the 5.9 ms idle after waits are launches that come no
+    sooner without them. What goes are the 42 calls, 1.40 ms, and what 21 .item() and equal take of the host beside them."""
+    overview = overview_of(captures / "nvprof/v100_lm/net.sql")
+    waits = overview.waits
+    assert waits is not None
+    inside = waits.launching & (waits.start_ns >= overview.division.begin_ns) & (waits.start_ns < overview.division.end_ns)
+    called = int((waits.end_ns - waits.start_ns)[inside].sum())
+    alone = advice_of(overview)["synchronization"].alone_ns
+    assert inside.sum() == 42 and called == pytest.approx(1.404e6, rel=1e-3)
+    assert overview.replay.what_if()["device infinitely fast"] < 1e6
+    assert alone is not None and called < alone < called + 21 * 40_000  # us of an op: its launch takes 18 of them
+
+
+@pytest.mark.parametrize("names", ["old", "new"])
+def test_communication_that_the_host_does_not_wait_for(captures: Path, names: str) -> None:
+    """Eight steps of a product of 100 us and an all_reduce of 200: the host, which never waits, launches each 310 us after the
+    one before. Were all of it hidden, the launches would come as they do: only the last all_reduce is the end of the run."""
+    overview = overview_of(captures / f"cases/nsys/{names}_nccl_names.sqlite")
+    found = advice_of(overview)["exposed_communication"]
+    assert found.time_ns == 1_600_000 and found.saves_ns == 200_000 and overview.waits is not None and not len(overview.waits)
+
+
 def test_fp32_is_not_the_first_of_a_program_that_waits_for_launches(captures: Path) -> None:
     saving = [one.kind for one in found_in(captures / "nvprof/v100_lm/net.sql").advice.values() if one.saves_ns is not None]
     assert saving[0] != "reduced_precision"

@@ -19,6 +19,7 @@ from pyprof.commands.summary import summary_of
 from pyprof.model.records import PHASES
 from pyprof.prof.roofline import OVER
 from pyprof.report.advice.base import Advice, Place
+from pyprof.report.summary.job import job_of
 from pyprof.report.summary.make import summarise
 from pyprof.report.summary.screen import LINES, Summary, lines
 from pyprof.report.summary.styled import Units, plain
@@ -318,3 +319,16 @@ def test_rates_above_the_peak_have_one_note(tmp_path: Path, op: str, us: int, ke
         timeline.op(op.removeprefix("torch."), *((name, us) for name in kernels))
     notes = [note for note in summarise(timeline.overview(tmp_path), "net").notes if "110 %" in note]
     assert len(notes) == bool(said) and said in "".join(notes)
+
+
+def test_a_job_of_cold_ranks_says_first_to_record_again(captures: Path) -> None:
+    """Each rank has `warmup` before what saves; of one of three ranks alone it is no word on the job."""
+    warm = summary_of(str(captures / "kineto/h100_vit.json.gz"))
+    cold = replace(warm, advice=(Advice("warmup", None, None, "cold", "record later"), *warm.advice))
+    assert job_of("job", [cold, cold, warm], None).advice[0].kind == "warmup"
+    assert job_of("job", [cold, warm, warm], None).advice[0].kind == warm.advice[0].kind
+
+
+def test_where_copies_take_most_the_note_says_so(captures: Path) -> None:
+    found = summary_of(str(captures / "cases/nsys/copies_outside_kernels.sqlite"))
+    assert any("Most is spent copying, 4.04 ms: 3 copies and sets of 24.0 MB" in note for note in found.notes)
