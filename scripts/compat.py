@@ -76,6 +76,7 @@ CELLS = (
     Cell("torch 2.4", "3.11", ("torch==2.4.*", "numpy<2", "pyarrow<26")),
     Cell("torch 2.8", "3.11", ("torch==2.8.*", "pyarrow")),
     Cell("torch 2.13", "3.11", ("torch==2.13.*", "pyarrow")),
+    Cell("torch 2.14", "3.11", ("torch==2.14.*", "pyarrow")),
     Cell("numpy 1.26, pyarrow 15", "3.11", ("numpy==1.26.*", "pyarrow==15.*", "pandas<3")),
     Cell("pandas 2, SQLAlchemy 2.0", "3.12", ("pandas<3", "sqlalchemy<2.1", "pyarrow")),
     Cell("without pyarrow", "3.12"),

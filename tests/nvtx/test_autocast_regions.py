@@ -128,7 +128,7 @@ def test_compiled_and_scripted_programs_are_as_they_were(recorder: Recorder) -> 
     assert torch.equal(torch.compile(net, backend="eager", fullgraph=True)(x, w), plain)
     with torch.autocast("cpu", dtype=LOW):
         assert torch.equal(torch.compile(F.linear, backend="eager", fullgraph=True)(x, w), F.linear(x, w))
-        with pytest.warns(DeprecationWarning):
+        with pytest.warns((DeprecationWarning, FutureWarning)):  # the latter from torch 2.14 on
             traced = torch.jit.trace(lambda x, w: F.linear(x, w), (x, w))
         assert torch.equal(traced(x, w), F.linear(x, w))
 
@@ -147,6 +147,7 @@ def test_every_op_of_torchs_lists_is_in_ours(device: str, key: str) -> None:
     # This one autocast of CUDA refuses to run.
     assert registered(key) - set(ours) == ({"binary_cross_entropy"} if device == "cuda" else set())
     inside = {name for name, how in ours.items() if how in ("products", "unknown", "mixed")} | {"lstm"}
+    inside |= {"linalg_matrix_sqrth"} | ({"cholesky", "qr"} if device == "cpu" else set())  # new in torch 2.14, gone from it
     if device == "cuda":
         inside |= {"linalg_norm", "gru", "rnn_tanh", "rnn_relu", "square", "_cudnn_rnn"}
     assert set(ours) - registered(key) == inside - registered(key)

@@ -141,7 +141,7 @@ def test_compiled_training_and_compiled_optimizer(recorder: Recorder) -> None:
     step()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_script_and_trace(recorder: Recorder) -> None:
     net, x = Net(), torch.randn(4, 8)
     expected = net(x)
@@ -160,7 +160,7 @@ def test_script_and_trace(recorder: Recorder) -> None:
     assert torch.equal(torch.jit.script(recurrent)(x[None]), recurrent(x[None]))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_trace_records_no_look_at_a_shape(recorder: Recorder) -> None:
     def nodes() -> list[str]:
         return [n.kind() for n in torch.jit.trace(lambda x: torch.add(x, x) * 2, torch.ones(2)).graph.nodes()]
@@ -233,7 +233,7 @@ def test_fake_and_meta_tensors(recorder: Recorder) -> None:
     assert torch.ones(2).device.type == "cpu"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_function_transforms(recorder: Recorder) -> None:
     from torch.func import functional_call, functionalize, grad, hessian, jacrev, jvp, vmap
 
