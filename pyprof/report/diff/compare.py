@@ -22,6 +22,7 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.errors import InputError
+from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.dataset import named_rank
 from pyprof.report.diff.noise import LEAST_RUN, LEAST_STEPS, Differences, differences, run_difference
 from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
@@ -194,6 +195,12 @@ class Comparison:
         ends = found.low, found.high
         return RunChange(found.before, found.after, *ends, found.beyond_noise, (len(times[0]), len(times[1])), found.level)
 
+    @property
+    def time_name(self) -> str:
+        """Name of the time that the sums are of."""
+        on_gpu = any((one.records["kind"] != ActivityKind.CPU).any() for one in self.overviews)
+        return "kernel time" if on_gpu else "op time"
+
     @cached_property
     def judgement(self) -> tuple[bool, str]:
         """(whether the captures are comparable, the reason)."""
@@ -203,10 +210,10 @@ class Comparison:
         shares = [self._share_of_matched(side, range(4)) for side in range(2)]
         rewritten = min(shares) < _ALIKE and self._is_rewritten
         if min(shares) < _ALIKE and not rewritten:
-            return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their kernel time"
+            return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their {self.time_name}"
         same = [self._share_of_matched(side, (EXACT, EXACT + 1)) for side in range(2)]
         if min(same) < _ALIKE * (min(shares) if rewritten else 1):
-            return False, f"other shapes: ops of the same shapes take {same[0]:.0%} and {same[1]:.0%} of their kernel time"
+            return False, f"other shapes: ops of the same shapes take {same[0]:.0%} and {same[1]:.0%} of their {self.time_name}"
         steps = [found.steps for found in self.sides]
         if min(steps) and steps[0] != steps[1]:
             amounts = f"{steps[0]} and {steps[1]} steps; compare the time of a step, or cut with --step"

@@ -175,7 +175,7 @@ def head(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     yield f"{'comparable' if comparable else 'NOT comparable'}: {why}"
     before, after = found.before_ns, found.after_ns
     share = f"  {(after - before) / before:+.1%}" if before else ""
-    yield f"kernel time  {human(before, 'ns')} -> {human(after, 'ns')}{share}"
+    yield f"{found.time_name}  {human(before, 'ns')} -> {human(after, 'ns')}{share}"
     if found.run is not None:
         yield _run_line(found.run)
     yield _step_line(found)

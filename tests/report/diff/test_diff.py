@@ -314,3 +314,9 @@ def test_two_runs_are_judged_by_their_ledgers(tmp_path: Path, capsys: pytest.Cap
     assert main(["diff", "--save", "main", names[0], "--baselines", str(tmp_path / "kept")]) == 0
     assert main(["diff", "--baseline", "main", names[0], "--baselines", str(tmp_path / "kept")]) == 0
     assert "10.0 us  +0.0%: the same within noise (median of" in capsys.readouterr().out
+
+
+def test_of_two_runs_on_a_cpu_it_says_op_time(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", *[str(data / "kineto_cpu.json.gz")] * 2]) == 0
+    out = capsys.readouterr().out
+    assert "op time  " in out and "kernel time" not in out
