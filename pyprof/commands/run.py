@@ -265,5 +265,5 @@ def _cause(recording: Recording) -> str:
     if recording.notes:
         return "the reason is above"
     if recording.cut:
-        return "a process was killed before the recording was written: record fewer steps with --steps A:B"
+        return "a process was killed or could write no more (another user, another root): record fewer steps with --steps A:B"
     return "nothing ran while it was recorded"

@@ -240,7 +240,7 @@ class ProcessRecording:
             end()
 
         end_forks()
-        self._abandon = torch._C._autograd._disable_profiler
+        self._abandon = lambda: torch.autograd._profiler_enabled() and torch._C._autograd._disable_profiler()
         self._clock = clock = self._step_clock(self._safe(begins), state)
         self._end = end_all
         clock.start()
