@@ -54,6 +54,10 @@ def test_normalise_is_idempotent(name: str) -> None:
     assert normalise(once) == once
 
 
+def test_a_name_of_many_blanks_takes_no_time_of_their_square() -> None:
+    assert normalise("f(a" + " " * 1_000_000 + "b *)") == "f(a" + " " * 1_000_000 + "b*)"  # else it would not end
+
+
 def test_normalise_keeps_pointers_to_const_data_apart_from_const_pointers() -> None:
     assert normalise("void f(const float *, float *const)") == "void f(float const*, float*const)"
 

@@ -52,8 +52,8 @@ def test_every_nanosecond_belongs_to_one_record_or_one_gap(
             else:
                 idle[place] += 1
     assert np.array_equal(division.busy_ns, busy)
-    assert held.sum() == division.held_ns.sum()
-    assert (division.held_ns <= records["dur_ns"]).all()
+    assert held.sum() == division.exclusive_ns.sum()
+    assert (division.exclusive_ns <= records["dur_ns"]).all()
     assert np.array_equal(np.bincount(division.gaps.device, division.gaps.time_ns, division.count), idle)
 
 

@@ -77,7 +77,7 @@ class Advice(NamedTuple):
 
 def cut_ns(overview: Overview, rows: Ints, wish_ns: Ints | Floats) -> Ints:
     """By how much each record can get shorter of what is wished: 0 outside of the window and where a wish is NaN."""
-    return np.clip(np.nan_to_num(wish_ns), 0, overview.division.held_ns[rows]).astype(np.int64)
+    return np.clip(np.nan_to_num(wish_ns), 0, overview.division.exclusive_ns[rows]).astype(np.int64)
 
 
 def mean_ns(overview: Overview, time_ns: Ints) -> int:

@@ -36,10 +36,10 @@ def find(overview: Overview) -> Advice | None:
     chosen = np.where(alike["call"] >= 0, convolves & (own | likely) & ~already, own)
     rows = classes.rows(chosen & (alike["kind"] == ActivityKind.KERNEL))
     rows = rows[overview.inside[rows]]
-    time = mean_ns(overview, overview.division.held_ns[rows])
+    time = mean_ns(overview, overview.division.exclusive_ns[rows])
     if not is_worth(overview, time):
         return None
-    found = places(overview, rows, overview.division.held_ns[rows])
+    found = places(overview, rows, overview.division.exclusive_ns[rows])
     evidence = f"{len(rows)} kernels that convert between channels first and last take {human(time, 'ns')}: {named(found)}"
     do = "model.to(memory_format=torch.channels_last) and images.to(memory_format=torch.channels_last)"
     if any(gpu.amd for gpu, _ in overview.frame.gpus):

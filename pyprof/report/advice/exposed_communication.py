@@ -58,7 +58,7 @@ def find(overview: Overview) -> Advice | None:
     alone = np.array([one.group_size == 1 or not one.meets for one in collectives] + [False], np.bool_)
     keep = overview.inside[rows] & ~alone[which]
     rows, which = rows[keep], which[keep]
-    held = division.held_ns[rows]
+    held = division.exclusive_ns[rows]
     waiting, apart = np.zeros((2, len(records)), np.int64)  # what other kinds say of the same collectives
     for other, part in ((straggler.find(overview), waiting), (per_parameter_collective.find(overview), apart)):
         if other is not None and other.change is not None:
@@ -89,12 +89,12 @@ def find(overview: Overview) -> Advice | None:
     )
 
 
-def _groups(collectives: list[Collective], which: Ints, time_ns: Ints, held_ns: Ints) -> list[_Group]:
+def _groups(collectives: list[Collective], which: Ints, time_ns: Ints, exclusive_ns: Ints) -> list[_Group]:
     """Distinct collectives, longest exposed time first."""
     count = len(collectives)
     least = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(least, which, time_ns)
-    columns = (np.bincount(which, minlength=count), summed(which, held_ns, count), least)
+    columns = (np.bincount(which, minlength=count), summed(which, exclusive_ns, count), least)
     found = [_Group(collectives[at], *(int(column[at]) for column in columns)) for at in distinct_values(which).tolist()]
     return sorted(found, key=lambda group: (-group.exposed_ns, group.one.kind, group.one.nbytes or 0))
 
@@ -124,7 +124,7 @@ def _limit(overview: Overview, hidden_ns: int, exposed_ns: int, waiting_ns: int)
     return f"; {waiting} (`pyprof ranks` of all ranks shows who is late)"
 
 
-def _do(overview: Overview, rows: Ints, held_ns: Ints, groups: list[_Group]) -> str:
+def _do(overview: Overview, rows: Ints, exclusive_ns: Ints, groups: list[_Group]) -> str:
     """The line to write for the kind that is exposed longest."""
     kinds: dict[str, int] = {}
     for group in groups:
@@ -144,7 +144,7 @@ def _do(overview: Overview, rows: Ints, held_ns: Ints, groups: list[_Group]) -> 
     trains = _DDP in around or _has(overview, "backward", "optimizer")
     # Whether most of it is called by layers of the model, and not by what surrounds it.
     own = np.array([bool(set(stack.layer) - set(stack.ranges)) for stack in stacks] + [False], np.bool_)
-    in_layers = 2 * held_ns[own[overview.records["scope"][rows]]].sum() > held_ns.sum()
+    in_layers = 2 * exclusive_ns[own[overview.records["scope"][rows]]].sum() > exclusive_ns.sum()
     if reduces and (in_layers or (not trains and _has(overview, "forward"))):
         return _DO["layers"]
     if not (reduces and trains):

@@ -50,14 +50,14 @@ def find(overview: Overview) -> Advice | None:
     kernels = kernels_of(overview)
     runs = _runs(kernels, overview)
     rows = kernels.row[runs.at]
-    granted = cut_ns(overview, rows, runs.share * overview.division.held_ns[rows])
+    granted = cut_ns(overview, rows, runs.share * overview.division.exclusive_ns[rows])
     saves = mean_ns(overview, granted)
     if not is_worth(overview, saves, _LEAST):
         return None
     gains = granted > 0
     runs = _Fusable(runs.at[gains], runs.run[gains], runs.share[gains])
     rows, granted = rows[gains], granted[gains]
-    time = mean_ns(overview, overview.division.held_ns[rows])
+    time = mean_ns(overview, overview.division.exclusive_ns[rows])
     gives = summed(runs.run, granted, int(runs.run.max()) + 1)
     words, often = _most_of(kernels, runs, gives)
     where = places(overview, rows, granted)

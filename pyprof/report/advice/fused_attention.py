@@ -59,7 +59,7 @@ def find(overview: Overview) -> Advice | None:
     theirs = np.concatenate([part.products for part in parts])
     if not len(rows):
         return None
-    held = overview.division.held_ns
+    held = overview.division.exclusive_ns
     sped = cut_ns(overview, theirs, np.concatenate([part.wish_ns for part in parts]))
     saves = mean_ns(overview, held[rows]) + mean_ns(overview, sped)
     if not is_worth(overview, saves):
@@ -90,7 +90,7 @@ def _by_shapes(overview: Overview, products: Products) -> _Found:
     multiplies = products.there if on_gpu else _batched(overview)
     ran = ActivityKind.KERNEL if on_gpu else ActivityKind.CPU
     rows = classes.rows(among(alike["call"], calls) & (alike["kind"] == ran) & ~multiplies)
-    excess = np.nan_to_num(theirs.held_ns - theirs.least_ns(products.own_peak, 0.0))
+    excess = np.nan_to_num(theirs.exclusive_ns - theirs.least_ns(products.own_peak, 0.0))
     return _Found(rows[overview.inside[rows]], theirs.rows, np.maximum(excess, 0).astype(np.int64))
 
 
@@ -144,7 +144,7 @@ def _by_neighbours(overview: Overview, products: Products) -> _Found:
     chosen = np.flatnonzero(same & ((softmax > 0) | (exp > 0) & (reduce > 1)) & (loss == 0))
     if not len(chosen):
         return _NOTHING
-    held, rows = overview.division.held_ns, []
+    held, rows = overview.division.exclusive_ns, []
     for begin, end in zip(first[chosen].tolist(), last[chosen].tolist(), strict=True):
         between = order[begin + 1 : end]
         rows.append(between[held[between] >= _SHORT * held[between].max(initial=0)])

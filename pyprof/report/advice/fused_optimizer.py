@@ -67,7 +67,7 @@ def find(overview: Overview) -> Advice | None:
         time = int(records["dur_ns"][mine].sum())
         least = _least_ns(overview, mine, tensors)
         rows = np.append(rows, mine)
-        wish = np.append(wish, overview.division.held_ns[mine] * max(1 - least / max(time, 1), 0))
+        wish = np.append(wish, overview.division.exclusive_ns[mine] * max(1 - least / max(time, 1), 0))
     if not len(rows):
         return None
     granted = cut_ns(overview, rows, wish)
@@ -79,8 +79,8 @@ def find(overview: Overview) -> Advice | None:
     gaps, idle = gaps[own], idle[own]
     waits = mean_ns(overview, idle)
     saves = mean_ns(overview, granted) + waits
-    held_ns = overview.division.held_ns[rows]
-    held, where = mean_ns(overview, held_ns), places(overview, rows, held_ns)
+    exclusive_ns = overview.division.exclusive_ns[rows]
+    held, where = mean_ns(overview, exclusive_ns), places(overview, rows, exclusive_ns)
     ops = f": {named(where)}" if where[0].op else ""
     waiting = f" and the device waits {human(waits, 'ns')} for their launches" if waits else ""
     passing = f"one pass over the parameters {human(held + waits - saves, 'ns')}"

@@ -44,16 +44,16 @@ def find(overview: Overview) -> Advice | None:
     if not len(chosen.rows):
         return None
     least = chosen.least_ns(peak) * growth
-    granted = cut_ns(overview, chosen.rows, chosen.held_ns - least)
+    granted = cut_ns(overview, chosen.rows, chosen.exclusive_ns - least)
     others = _on_results(overview, padded.results)
-    held_there = overview.division.held_ns[others]
+    held_there = overview.division.exclusive_ns[others]
     granted = np.append(granted, cut_ns(overview, others, held_there - _least_ns(overview, others)))
     saves = mean_ns(overview, granted)
     if not is_worth(overview, saves):
         return None
-    time, found = mean_ns(overview, chosen.held_ns), places(overview, chosen.rows, chosen.held_ns)
+    time, found = mean_ns(overview, chosen.exclusive_ns), places(overview, chosen.rows, chosen.exclusive_ns)
     there = f"; {len(others)} kernels on their results take {human(mean_ns(overview, held_there), 'ns')}" if len(others) else ""
-    padded_ns = mean_ns(overview, np.minimum(least, chosen.held_ns))
+    padded_ns = mean_ns(overview, np.minimum(least, chosen.exclusive_ns))
     evidence = (
         f"{len(chosen.rows)} products whose rows do not begin at multiples of 16 bytes take {human(time, 'ns')}, "
         f"{human(padded_ns, 'ns')} at the roofline of padded sizes{there}: {named(found)}"
@@ -92,7 +92,7 @@ def _padded(overview: Overview, rows: Ints, whole: Ints) -> _Padded:
         cost = formulas.evaluate(records.calls[code]).cost if "N" in odd else None
         if cost is not None and cost.mnk is not None:
             results.add((cost.mnk[0] * cost.mnk[1] * cost.batch, cost.mnk[1]))
-    time = np.bincount(inverse, overview.division.held_ns[rows], distinct.shape[1])
+    time = np.bincount(inverse, overview.division.exclusive_ns[rows], distinct.shape[1])
     order = [texts[at] for at in np.argsort(-time, kind="stable").tolist() if texts[at]]
     return _Padded(growth[inverse], list(dict.fromkeys(order)), results)
 

@@ -48,27 +48,27 @@ def find(overview: Overview) -> Advice | None:
     travelling, wall = rows[~inputs], division.wall_ns * division.count
     marked = overview.steps is not None
     least = 0.0 if marked else _UNMARKED * wall
-    if len(travelling) >= (len(overview.steps) if overview.steps else 2) and _held_ns(division, travelling) >= least:
-        back = _held_ns(division, travelling[kind[travelling] == _TO_HOST]) * 2 > _held_ns(division, travelling)
+    if len(travelling) >= (len(overview.steps) if overview.steps else 2) and _exclusive_ns(division, travelling) >= least:
+        back = _exclusive_ns(division, travelling[kind[travelling] == _TO_HOST]) * 2 > _exclusive_ns(division, travelling)
         do = _RESULTS if back else _TRAVEL
         return _advice(overview, travelling, "travel between host and device", do)
     texts = overview.frame.of_name(str)
     named_so = np.array(["Pageable" in text for text in texts.pool] + [False], np.bool_)
     pageable = rows[inputs & named_so[texts.codes[rows]]]
-    if _held_ns(division, pageable) >= _LONG * wall:
+    if _exclusive_ns(division, pageable) >= _LONG * wall:
         return _advice(overview, pageable, "bring inputs from pageable memory", _INPUTS)
-    if marked and _held_ns(division, rows[inputs]) >= _EXPOSED * wall:
+    if marked and _exclusive_ns(division, rows[inputs]) >= _EXPOSED * wall:
         return _advice(overview, rows[inputs], "bring inputs", _AHEAD)
     return None
 
 
-def _held_ns(division: Division, rows: Ints) -> int:
+def _exclusive_ns(division: Division, rows: Ints) -> int:
     """How long these records hold their devices."""
-    return int(division.held_ns[rows].sum(dtype=np.int64))
+    return int(division.exclusive_ns[rows].sum(dtype=np.int64))
 
 
 def _advice(overview: Overview, rows: Ints, what: str, do: str) -> Advice | None:
-    records, held = overview.records, overview.division.held_ns[rows]
+    records, held = overview.records, overview.division.exclusive_ns[rows]
     saves = mean_ns(overview, held)
     if not is_worth(overview, saves):
         return None

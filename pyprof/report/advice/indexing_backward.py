@@ -56,7 +56,7 @@ def find(overview: Overview) -> Advice | None:
     whole = np.concatenate([rows, added])
     whose = size[np.where(records["call"][gone] >= 0, records["call"][gone], records["inner"][gone])]
     kept = steps / often[whose]
-    held = overview.division.held_ns
+    held = overview.division.exclusive_ns
     granted = cut_ns(overview, gone, held[gone] * (1 - kept))
     if not is_worth(overview, mean_ns(overview, granted), _LEAST):
         return None

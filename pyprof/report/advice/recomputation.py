@@ -12,7 +12,7 @@ def find(overview: Overview) -> Advice | None:
     """All that is recomputed in the window."""
     rows = overview.frame.classes.rows(overview.frame.classes.records["recomputed"] == 1)
     rows = rows[overview.inside[rows]]
-    held = overview.division.held_ns[rows]
+    held = overview.division.exclusive_ns[rows]
     time = mean_ns(overview, held)
     if not is_worth(overview, time):
         return None

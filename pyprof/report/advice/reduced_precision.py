@@ -41,11 +41,11 @@ def find(overview: Overview) -> Advice | None:
     able = products.of(full & (half > single))
     if not len(able.rows):
         return None
-    left, by_names = able.held_ns, bool(unknown[able.code].all())
+    left, by_names = able.exclusive_ns, bool(unknown[able.code].all())
     new = _time_ns(products, able, left, single, half, _HALF_BYTES)
     other = _transforms(overview, able.rows)
     rows = np.concatenate([able.rows, other])
-    granted = cut_ns(overview, rows, np.concatenate([left - new, overview.division.held_ns[other]]))
+    granted = cut_ns(overview, rows, np.concatenate([left - new, overview.division.exclusive_ns[other]]))
     saves = mean_ns(overview, granted)
     if not is_worth(overview, saves, _BY_NAMES if by_names else LEAST_SHARE):
         return None
@@ -53,7 +53,7 @@ def find(overview: Overview) -> Advice | None:
     tf32 = mean_ns(overview, np.minimum(np.nan_to_num(rounded).clip(0).astype(np.int64), granted[: len(able.rows)]))
     bf16 = ~np.isnan(products.peak("bf16")) | unknown & (products.major >= _BF16)
     name = "bf16" if bf16[able.code].any() else "fp16"
-    held = overview.division.held_ns[rows]
+    held = overview.division.exclusive_ns[rows]
     time, found = mean_ns(overview, held), places(overview, rows, held)
     share = 100 * saves / max(time, 1)
     evidence = f"{_evidence(overview, products, able, len(other), time)}; {name} saves at most {share:.0f} % of that"
@@ -111,7 +111,7 @@ def _evidence(overview: Overview, products: Products, able: SomeProducts, transf
         text += " (FLOPs not known: by their kernels' names)"
     fast = products.used & among(products.precision, HALVES)
     fast[able.code] = False
-    if products.of(fast).held_ns.sum() > able.held_ns.sum():
+    if products.of(fast).exclusive_ns.sum() > able.exclusive_ns.sum():
         text += ", beside others that run in half precision"
     return text
 

@@ -46,7 +46,7 @@ class Products:
         """The products of the window that are of some of the classes."""
         rows = self._frame.classes.rows(which & self.there)
         rows = rows[self._overview.inside[rows]]
-        costs, held, code = self._frame.costs, self._overview.division.held_ns[rows], self._frame.classes.code[rows]
+        costs, held, code = self._frame.costs, self._overview.division.exclusive_ns[rows], self._frame.classes.code[rows]
         return SomeProducts(rows, code, held, costs.of("matmul_flops", rows), costs.of("bytes", rows), self.dram[code])
 
     @cached_property
@@ -129,7 +129,7 @@ class SomeProducts(NamedTuple):
 
     rows: Ints
     code: Ints
-    held_ns: Ints
+    exclusive_ns: Ints
     flops: Ints
     bytes: Ints
     dram: Floats

@@ -89,7 +89,7 @@ def _by_roofline(overview: Overview) -> Advice | None:
     if (slow := _slow(overview)) is None:
         return None
     records, roof, rows = overview.records, overview.frame.roofline, slow.rows
-    granted = cut_ns(overview, rows, (1 - slow.share / slow.target) * overview.division.held_ns[rows])
+    granted = cut_ns(overview, rows, (1 - slow.share / slow.target) * overview.division.exclusive_ns[rows])
     if not is_worth(overview, mean_ns(overview, granted)):
         return None
     time, lost = records["dur_ns"][rows], roof.lost_ns[rows]
@@ -131,10 +131,10 @@ def _by_grid(overview: Overview) -> Advice | None:
         rows = classes.rows((alike["kind"] == ActivityKind.KERNEL) & ~talks & (filled < _EMPTY))
     long = overview.inside[rows] & (records["dur_ns"][rows] >= _LONG_NS) & (overview.frame.roofline.bound[rows] < 0)
     rows = rows[long]
-    granted = cut_ns(overview, rows, overview.division.held_ns[rows] * (1 - filled[classes.code[rows]]))
+    granted = cut_ns(overview, rows, overview.division.exclusive_ns[rows] * (1 - filled[classes.code[rows]]))
     if not is_worth(overview, mean_ns(overview, granted), _LEAST):
         return None
-    where, held = places(overview, rows, granted), mean_ns(overview, overview.division.held_ns[rows])
+    where, held = places(overview, rows, granted), mean_ns(overview, overview.division.exclusive_ns[rows])
     most, name = int(rows[np.argmax(granted)]), overview.frame.of_name(short_name)
     blocks = int(np.prod([int(records[f"grid_{axis}"][most]) for axis in "xyz"]))
     sms = round(blocks / float(filled[classes.code[most]]))

@@ -44,7 +44,7 @@ def find(overview: Overview) -> Advice | None:
     rows = rows[np.bincount(code, minlength=1)[code] >= _ALIKE * steps]
     if not len(rows):
         return None
-    left, filled = overview.division.held_ns[rows], filled[classes.code[rows]]
+    left, filled = overview.division.exclusive_ns[rows], filled[classes.code[rows]]
     lost = overview.frame.roofline.lost_ns[rows]
     # Each kernel's part of the shortest time that a batch of them takes.
     least = np.maximum(np.where(lost >= 0, records["dur_ns"][rows] - lost, 0), LEAST_KERNEL_NS / _ALIKE)
@@ -52,7 +52,7 @@ def find(overview: Overview) -> Advice | None:
     saves = mean_ns(overview, granted)
     if not is_worth(overview, saves, _LEAST):
         return None
-    time = mean_ns(overview, overview.division.held_ns[rows])
+    time = mean_ns(overview, overview.division.exclusive_ns[rows])
     where = places(overview, rows, granted)
     units = "compute units" if all(device.amd for device, _ in overview.frame.gpus) else "multiprocessors"
     evidence = (

@@ -45,8 +45,8 @@ def find(overview: Overview) -> Advice | None:
         return None
     late = int(np.flatnonzero(whole.rank_numbers == found.rank)[0])
     others = (division.device >= 0) & (division.device != late)
-    rows = np.flatnonzero(others & (overview.records["phase"] == PHASES.index("communication")) & (division.held_ns > 0))
-    held = division.held_ns[rows]
+    rows = np.flatnonzero(others & (overview.records["phase"] == PHASES.index("communication")) & (division.exclusive_ns > 0))
+    held = division.exclusive_ns[rows]
     waited = np.float64(min(found.waited_ns / max(int(held.sum()), 1), 1.0))
     granted = cut_ns(overview, rows, held.astype(np.float64) * waited)
     saves = mean_ns(overview, granted)

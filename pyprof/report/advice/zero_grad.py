@@ -35,7 +35,7 @@ def find(overview: Overview) -> Advice | None:
     gone = np.concatenate([rows, added])
     gaps, idle = overview.idle.rows_of("launch")
     own = np.isin(overview.division.gaps.after[gaps], rows)  # backward is late for more than its sums
-    held, late = overview.division.held_ns, mean_ns(overview, idle[own])
+    held, late = overview.division.exclusive_ns, mean_ns(overview, idle[own])
     taken = mean_ns(overview, held[gone])
     if not is_worth(overview, taken + late):
         return None

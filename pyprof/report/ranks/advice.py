@@ -89,13 +89,13 @@ def _stands_out(survey: Survey, row: int) -> bool:
 def _always_late(survey: Survey, row: int) -> bool:
     """Whether it comes later than the others by more than it varies: a t-test at about 1 %. A sample is the mean of a step,
     since a delay is carried along within one; with fewer than three steps, a call."""
-    found, step = survey.arrivals, survey.meetings.step_of()
+    found, step = survey.arrivals, survey.calls.step_of()
     sample = step if len(np.unique(step)) > 2 else np.arange(len(step))
     sums = np.zeros((3, len(survey.ranks)))  # number of samples, sum, and sum of squares
-    for number, unit in enumerate(survey.meetings.units):
-        inside = np.flatnonzero(unit.meeting >= 0)
-        inside = inside[found.ranks[unit.meeting[inside]] > 1]
-        at = unit.meeting[inside]
+    for number, unit in enumerate(survey.calls.units):
+        inside = np.flatnonzero(unit.call >= 0)
+        inside = inside[found.ranks[unit.call[inside]] > 1]
+        at = unit.call[inside]
         late = unit.start[inside] - survey.clocks.offset[number] - found.first[at]
         which = np.unique(sample[at], return_inverse=True)[1].ravel()
         mean = np.bincount(which, late) / np.bincount(which)
@@ -116,13 +116,13 @@ def described(survey: Survey, row: int) -> Straggler:
     worst = int(late[np.argmax(survey.delays[late])])
     met = int(survey.waits.met[survey.rank_of[survey.waits.unit] == row].sum())
     first, second = (int(survey.rank_numbers[units[worst]]) for units in (found.earliest, found.second))
-    step = list(survey.meetings.steps)[survey.meetings.step_of()[worst]][1]
+    step = list(survey.calls.steps)[survey.calls.step_of()[worst]][1]
     cause = next(iter(survey.causes(row)), None)
     layer, op, src = (None, None, None) if cause is None else _place(survey, cause)
     return Straggler(
         rank=survey.ranks[row], ranks=len(survey.ranks), saves_ns=int(survey.saves[row]),
         time_ns=int((found.wait[late] // (found.ranks[late] - 1)).sum()), waited_ns=int(found.wait[late].sum()),
-        collectives=len(late), met=met, kind=list(survey.meetings.keys)[survey.meetings.key_of()[worst]].kind,
+        collectives=len(late), met=met, kind=list(survey.calls.keys)[survey.calls.key_of()[worst]].kind,
         step=step if step >= 0 else None, earliest=first, second=second,
         second_ns=int(found.next[worst] - found.first[worst]), last_ns=int(found.last[worst] - found.first[worst]),
         entered=_entered(survey, worst),
@@ -131,12 +131,12 @@ def described(survey: Survey, row: int) -> Straggler:
     )  # fmt: skip
 
 
-def _entered(survey: Survey, meeting: int) -> tuple[tuple[int, int], ...]:
+def _entered(survey: Survey, call: int) -> tuple[tuple[int, int], ...]:
     """(rank, ns after the first) of all ranks of a collective call, in order."""
-    first = int(survey.arrivals.first[meeting])
+    first = int(survey.arrivals.first[call])
     found = []
-    for number, unit in enumerate(survey.meetings.units):
-        start = unit.start[unit.meeting == meeting] - survey.clocks.offset[number] - first
+    for number, unit in enumerate(survey.calls.units):
+        start = unit.start[unit.call == call] - survey.clocks.offset[number] - first
         found += [(int(survey.rank_numbers[number]), at) for at in start.tolist()]
     return tuple(sorted(found, key=lambda one: (one[1], one[0])))
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.columns.types import Ints
-from pyprof.report.ranks.meetings import Attended
+from pyprof.report.ranks.collective_calls import Attended
 
 _LATE = np.iinfo(np.int64).max
 Units = Sequence[Attended]
@@ -44,8 +44,8 @@ def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
     next_one, last = np.full(count, -_LATE), np.full(count, -_LATE)
     earliest, second, slowest, nbytes = (np.full(count, -1, np.int64) for _ in range(4))
     for number, unit in enumerate(units):
-        inside = unit.meeting >= 0
-        at, start = unit.meeting[inside], unit.start[inside] - offset[number]
+        inside = unit.call >= 0
+        at, start = unit.call[inside], unit.start[inside] - offset[number]
         ranks[at] += 1
         total[at] += start
         earliest[at] = np.where(start < first[at], number, earliest[at])
@@ -78,7 +78,7 @@ def waits(units: Units, offset: Ints, found: Arrivals, step: Ints, steps: int) -
     """step: of each collective call, below `steps`; collectives that cannot be compared are counted once a unit, at step -1."""
     rows: list[Ints] = []
     for number, unit in enumerate(units):
-        at, start = unit.meeting, unit.start - offset[number]
+        at, start = unit.call, unit.start - offset[number]
         together = (at >= 0) & (found.ranks[at] > 1) if len(found.ranks) else np.zeros(len(at), np.bool_)
         alone = int((~together).sum())
         at, start = at[together], start[together]

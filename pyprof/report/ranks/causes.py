@@ -15,7 +15,7 @@ import numpy as np
 from pyprof.columns.distinct import among
 from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
-from pyprof.report.ranks.meetings import Attended
+from pyprof.report.ranks.collective_calls import Attended
 from pyprof.report.ranks.timeline import APART, LATE, LATE_LAUNCH, Timeline, Timelines, Work
 
 LEAST_SHARE = 0.1  # of the delay
@@ -87,13 +87,13 @@ def _meant(job: Delayed, rank: int) -> Bools:
     for number, unit in enumerate(job.units):
         if job.rank_of[number] != rank:
             continue
-        rows = np.flatnonzero(unit.meeting >= 0)
+        rows = np.flatnonzero(unit.call >= 0)
         rows = rows[np.argsort(unit.start[rows], kind="stable")]
-        meeting = unit.meeting[rows]
-        late = np.where(_anew(job)[meeting] & (job.found.slowest[meeting] == number), job.new[meeting], 0)
-        waited = job.found.last[meeting] - (unit.start[rows] - job.offset[number])
+        call = unit.call[rows]
+        late = np.where(_anew(job)[call] & (job.found.slowest[call] == number), job.new[call], 0)
+        waited = job.found.last[call] - (unit.start[rows] - job.offset[number])
         before = 0
-        for at, more, wait in zip(meeting[::-1].tolist(), late[::-1].tolist(), waited[::-1].tolist(), strict=True):
+        for at, more, wait in zip(call[::-1].tolist(), late[::-1].tolist(), waited[::-1].tolist(), strict=True):
             before = max(before, more) if more or wait < before else 0
             chosen[at] = before > 0
     return chosen
@@ -105,11 +105,11 @@ def _late_begin(job: Delayed, rank: int, meant: Bools) -> Iterator[Cause]:
     first = np.zeros(job.ranks, np.bool_)
     for number, unit in enumerate(job.units):
         own = int(job.rank_of[number])
-        inside = np.flatnonzero(unit.meeting >= 0)
+        inside = np.flatnonzero(unit.call >= 0)
         at = job.timelines.begin[number] - int(job.offset[number])
         if len(inside) and at < begin[own]:
             begin[own] = at
-            first[own] = meant[unit.meeting[inside[np.argmin(unit.start[inside])]]]
+            first[own] = meant[unit.call[inside[np.argmin(unit.start[inside])]]]
     others = begin[np.isfinite(begin) & (np.arange(job.ranks) != rank)]
     if first[rank] and len(others):
         earliest = min(float(others.min()), float(begin[rank]))
@@ -122,11 +122,11 @@ def _late_begin(job: Delayed, rank: int, meant: Bools) -> Iterator[Cause]:
 def _sums(unit: Attended, line: Timeline, meant: Bools, job: Delayed) -> tuple[Floats, int]:
     """(ns of each work before the chosen collective calls, how many of these the unit took part in)."""
     works = len(job.timelines.work)
-    rows = np.flatnonzero(unit.meeting >= 0)
+    rows = np.flatnonzero(unit.call >= 0)
     rows = rows[np.argsort(unit.start[rows], kind="stable")]
-    came, meeting = unit.start[rows], unit.meeting[rows]
-    wanted = np.append(meant[meeting], False)
-    together = came[job.found.ranks[meeting] > 1]
+    came, call = unit.start[rows], unit.call[rows]
+    wanted = np.append(meant[call], False)
+    together = came[job.found.ranks[call] > 1]
     inside = wanted[np.searchsorted(came, line.start, "left")]
     does = inside & ((line.work >= 0) | ~among(line.start, together))
     apart = np.where(line.work >= 0, line.work, job.timelines.work[APART])

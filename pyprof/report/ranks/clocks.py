@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.columns.types import Floats, Ints
-from pyprof.report.ranks.meetings import Attended
+from pyprof.report.ranks.collective_calls import Attended
 
 _SAMPLES = 255  # collectives of a process group: enough for a good median
 _ROUNDS = 5000
@@ -46,12 +46,12 @@ def align(units: Iterable[Attended], group: Ints) -> Clocks:
     who: dict[int, list[int]] = {}
     number = 0
     for number, unit in enumerate(units, 1):
-        inside = sampled[unit.meeting] >= 0
-        meeting, end = unit.meeting[inside], unit.end[inside]
-        for one in np.unique(group[meeting]).tolist():
-            own = group[meeting] == one
+        inside = sampled[unit.call] >= 0
+        call, end = unit.call[inside], unit.end[inside]
+        for one in np.unique(group[call]).tolist():
+            own = group[call] == one
             row = np.full(_SAMPLES, np.nan)
-            row[sampled[meeting[own]]] = end[own]
+            row[sampled[call[own]]] = end[own]
             ends.setdefault(one, []).append(row)
             who.setdefault(one, []).append(number - 1)
     tables, component = [], np.arange(number)

@@ -27,12 +27,12 @@ def delays(found: Arrivals, units: Units, timelines: Timelines, offset: Ints, gr
     members: dict[int, list[int]] = {}
     still = np.zeros(len(group), np.int64)
     for number, (unit, line) in enumerate(zip(units, timelines.units, strict=True)):
-        inside = unit.meeting >= 0
-        meeting, start = unit.meeting[inside], unit.start[inside]
-        for one in np.unique(group[meeting]).tolist():
+        inside = unit.call >= 0
+        call, start = unit.call[inside], unit.start[inside]
+        for one in np.unique(group[call]).tolist():
             members.setdefault(one, []).append(number)
-        mine = found.second[meeting] == number
-        still[meeting[mine]] = _still(line, start[mine], found.last[meeting[mine]] + offset[number])
+        mine = found.second[call] == number
+        still[call[mine]] = _still(line, start[mine], found.last[call[mine]] + offset[number])
     return _taken_away(found, still, group, {one: np.array(own) for one, own in members.items()}, len(offset))
 
 
@@ -80,8 +80,8 @@ def _taken_away(found: Arrivals, still: Ints, group: Ints, members: dict[int, In
     rows = rows[np.argsort(found.last[rows], kind="stable")]
     late = (found.last - found.next)[rows]
     columns = (rows, found.slowest[rows], found.second[rows], late, still[rows], group[rows])
-    for meeting, last, second, more, stood, one in zip(*(column.tolist() for column in columns), strict=True):
-        new[meeting] = taken = min(max(0, more - int(advance[last] - advance[second])), more)
+    for call, last, second, more, stood, one in zip(*(column.tolist() for column in columns), strict=True):
+        new[call] = taken = min(max(0, more - int(advance[last] - advance[second])), more)
         advance[last] += taken
         leave = min(int(advance[last]), int(advance[second]) + more)  # by how much the call ends earlier
         if stood:

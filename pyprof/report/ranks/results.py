@@ -87,14 +87,14 @@ def _clocks(whole: Survey) -> Table:
 
 
 def _step_numbers(whole: Survey) -> Ints:
-    """The step of each number of `meetings.steps`; -1 unknown."""
-    return np.array([step for _, step in whole.meetings.steps], np.int64)
+    """The step of each number of `calls.steps`; -1 unknown."""
+    return np.array([step for _, step in whole.calls.steps], np.int64)
 
 
 def _steps(whole: Survey) -> Table:
-    found, number = whole.arrivals, whole.meetings.step_of()
+    found, number = whole.arrivals, whole.calls.step_of()
     together = found.ranks > 1
-    count = len(whole.meetings.steps)
+    count = len(whole.calls.steps)
     skew = np.zeros(count, np.int64)
     np.maximum.at(skew, number[together], (found.last - found.first)[together])
     met = np.bincount(number[together], minlength=count)
@@ -123,15 +123,15 @@ def _steps(whole: Survey) -> Table:
 def _collectives(whole: Survey) -> Table:
     found = whole.arrivals
     rows = np.flatnonzero(found.ranks > 1)
-    step = _step_numbers(whole)[whole.meetings.step_of()[rows]]
+    step = _step_numbers(whole)[whole.calls.step_of()[rows]]
     order = np.lexsort((rows, found.last[rows], step))
     rows, step = rows[order], step[order]
-    key, keys = whole.meetings.key_of()[rows], list(whole.meetings.keys)
+    key, keys = whole.calls.key_of()[rows], list(whole.calls.keys)
     cells: Cells = [
         (_STEP, Integers.from_zero(step)),
         (Header("kind", "Kind", "what it is", width=2), Texts(key, [k.kind for k in keys])),
         (Header("group", "Group", "process group", width=2), texts(key, [k.group or None for k in keys])),
-        _count("turn", whole.meetings.turn_of()[rows], "how many of its kind, size and group came before it in the step"),
+        _count("turn", whole.calls.turn_of()[rows], "how many of its kind, size and group came before it in the step"),
         _count("bytes", found.nbytes[rows], "NCCL's S, largest of all ranks"),
         _count("ranks", found.ranks[rows], "ranks that took part"),
         _count("slowest", whole.rank_numbers[found.slowest[rows]], "the rank that came last"),
@@ -150,12 +150,12 @@ def _collectives(whole: Survey) -> Table:
 
 def _bandwidth(whole: Survey) -> Table:
     found = whole.arrivals
-    keys = list(whole.meetings.keys)
+    keys = list(whole.calls.keys)
     kinds = {kind: code for code, kind in enumerate(sorted({k.kind for k in keys}))}
     rows = np.flatnonzero(found.ranks > 0)
     sizes = [k.group_size or (whole.groups.get(k.group, -1) if k.group else 0) for k in keys]  # 0: of a group without a name
     of_key = np.array([[kinds[k.kind], size] for k, size in zip(keys, sizes, strict=True)] or [[0, 0]], np.int64)
-    of_key = of_key[whole.meetings.key_of()[rows]]
+    of_key = of_key[whole.calls.key_of()[rows]]
     everyone = np.where(found.ranks[rows] == whole.groups.get("", -1), found.ranks[rows], -1)  # where all ranks of the job met
     size_of = np.where(of_key[:, 1] == 0, everyone, of_key[:, 1])
     distinct = distinct_rows(of_key[:, 0], size_of, found.nbytes[rows], found.ranks[rows] > 1)

@@ -19,8 +19,8 @@ from pyprof.report.ranks import busy, collectives
 from pyprof.report.ranks.arrivals import Arrivals, RankWaits, arrivals, waits
 from pyprof.report.ranks.causes import Cause, Delayed, causes_of
 from pyprof.report.ranks.clocks import Clocks, align
+from pyprof.report.ranks.collective_calls import Attended, CollectiveCalls, Recorded
 from pyprof.report.ranks.delays import delays
-from pyprof.report.ranks.meetings import Attended, Meetings, Recorded
 from pyprof.report.ranks.timeline import Timelines
 from pyprof.report.ranks.units import Choose, Unit, units_of
 
@@ -41,7 +41,7 @@ class Survey:
         self.files: set[int] = set()
         self.groups: dict[str, int] = {}
         self.failures: list[PyprofError] = []
-        self.meetings, self.timelines = Meetings(), Timelines()
+        self.calls, self.timelines = CollectiveCalls(), Timelines()
         self._base: int | None = None  # so that times are small numbers, which a float holds exactly
 
     def add(self, unit: Unit, file: int) -> None:
@@ -58,7 +58,7 @@ class Survey:
         end = start + np.maximum(records["dur_ns"][rows], 0)
         step, stream = records["step"][rows].astype(np.int64), records["stream"][rows].astype(np.int64)
         owner = unit.rank if unit.rank >= 0 else -2 - number
-        self.meetings.add(owner, Recorded(step, stream, start, end, code, distinct))
+        self.calls.add(owner, Recorded(step, stream, start, end, code, distinct))
         self.timelines.add(records, origin, len(times.steps), unit.trace)
         self.busy.append(times)
         self.communicates.append(len(rows) > 0)
@@ -87,9 +87,9 @@ class Survey:
     def clocks(self) -> Clocks:
         """By how much the clock of each unit is ahead."""
         # A unit that did not record when collectives ended keeps the clock of its session.
-        parts = zip(self.units, self.meetings.units, strict=True)
+        parts = zip(self.units, self.calls.units, strict=True)
         ended = [part if unit.ends else Attended(*(column[:0] for column in part)) for unit, part in parts]
-        found = align(ended, self.meetings.group_of())
+        found = align(ended, self.calls.group_of())
         noise = float(np.nanmax(found.spread, initial=0.0))
         dated = all(unit.origin_ns >= 0 for unit in self.units)
         if dated and noise > _APART_NS and np.abs(found.offset).max() < _NOISES * noise:
@@ -105,18 +105,18 @@ class Survey:
     @cached_property
     def arrivals(self) -> Arrivals:
         """Arrival times of the ranks at each collective call."""
-        return arrivals(self.meetings.units, self.clocks.offset, len(self.meetings))
+        return arrivals(self.calls.units, self.clocks.offset, len(self.calls))
 
     @cached_property
     def waits(self) -> RankWaits:
         """How long each unit waited in each step, and the others for it."""
-        meetings = self.meetings
-        return waits(meetings.units, self.clocks.offset, self.arrivals, meetings.step_of(), len(meetings.steps))
+        calls = self.calls
+        return waits(calls.units, self.clocks.offset, self.arrivals, calls.step_of(), len(calls.steps))
 
     @cached_property
     def delays(self) -> Ints:
         """For each collective call the ns by which its last rank came after the next-to-last; each delay counts once."""
-        return delays(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.meetings.group_of())
+        return delays(self.arrivals, self.calls.units, self.timelines, self.clocks.offset, self.calls.group_of())
 
     @cached_property
     def saves(self) -> Ints:
@@ -135,7 +135,7 @@ class Survey:
         if not self.ends:
             return []  # what looks like lateness may be waiting
         of_ranks = (self.rank_of, len(self.ranks))
-        job = Delayed(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.delays, *of_ranks)
+        job = Delayed(self.arrivals, self.calls.units, self.timelines, self.clocks.offset, self.delays, *of_ranks)
         return causes_of(job, self.slowest)
 
     def causes(self, row: int) -> list[Cause]:

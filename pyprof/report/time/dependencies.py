@@ -135,7 +135,7 @@ class Work:
         self.reach = reach[self.last]
         before = np.append(since, reach)[:-1]
         before[self.first] = since
-        self.own_ns = narrowest(self._own(division.held_ns, before))
+        self.own_ns = narrowest(self._own(division.exclusive_ns, before))
         self.pause_ns = narrowest(np.maximum(np.subtract(self.begin, before, out=before), 0, out=before))
         del before, reach
         self.call, self.late_ns = self._launches(division, calls)
@@ -163,14 +163,14 @@ class Work:
         pids: Ints = self._pids[self.place]
         return pids
 
-    def _own(self, held_ns: Ints, before: Ints) -> Ints:
+    def _own(self, exclusive_ns: Ints, before: Ints) -> Ints:
         """How long each takes; where others of its stream run at the same time, until the next begins, and at most what it
         holds the device. before: when all before it in its stream had ended."""
         then = np.append(self.begin[1:], self.end[-1:])
         np.minimum(then, self.end, out=then)
         then[self.last] = self.end[self.last]
         over = (then < self.end) | (self.begin < before)
-        own = np.where(over, np.minimum(then - self.begin, held_ns[self.row]), self.end - self.begin)
+        own = np.where(over, np.minimum(then - self.begin, exclusive_ns[self.row]), self.end - self.begin)
         result: Ints = np.maximum(own, 0)
         return result
 

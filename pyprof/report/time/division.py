@@ -103,7 +103,7 @@ class Division:
         return int(self.row[place]) if place < len(self.row) and self.place[place] == device else -1
 
     @cached_property
-    def held_ns(self) -> Ints:
+    def exclusive_ns(self) -> Ints:
         """Exclusive time of each record, so that sums never count a moment twice; 0 outside of the window."""
         result = np.zeros(len(self.records), np.int64)
         for role in range(len(BUSY)):
@@ -135,7 +135,7 @@ class Division:
         """Exclusive time by role and device, of shape (BUSY, devices)."""
         count = max(self.count, 1)
         group = self.role.astype(np.int64) * count + self.place
-        return summed(group, self.held_ns[self.row], len(BUSY) * count)[: len(BUSY) * self.count].reshape(len(BUSY), -1)
+        return summed(group, self.exclusive_ns[self.row], len(BUSY) * count)[: len(BUSY) * self.count].reshape(len(BUSY), -1)
 
     @cached_property
     def gaps(self) -> DeviceGaps:

@@ -20,7 +20,7 @@ def test_layers_of_one_kind_are_one_place(tmp_path: Path) -> None:
     timeline.op("exp(fp32[1000])", ("exp_kernel", 5))
     timeline.nsys.range('head.0 #pyprof{"layer":"head.0"}', begin, timeline.launched)
     overview = timeline.overview(tmp_path)
-    found = places(overview, np.arange(13), overview.division.held_ns)
+    found = places(overview, np.arange(13), overview.division.exclusive_ns)
     assert [(one.layer, one.op, one.number, one.time_ns) for one in found] == [
         ("blocks.*.conv2d", "relu", 12, 186_000),
         ("head.0", "exp", 1, 5_000),

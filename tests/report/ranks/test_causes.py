@@ -30,6 +30,6 @@ def test_work_is_compared_with_the_median_of_the_other_ranks(tmp_path: Path) -> 
     assert whole.slowest[0] == 3
     first = whole.all_causes
     assert first[0].work == ("layers.1", "mm") and first[0].share > 0.9
-    # Of the layers before the meeting at which it is late first, in every step: all of layer 1 and nothing after it.
+    # Of the layers before the call at which it is late first, in every step: all of layer 1 and nothing after it.
     assert first[0].own == job.compute[3, :, 1].sum()
     assert first[0].median == np.median(job.compute[[0, 1, 2, 4], :, 1].sum(axis=(1, 2)))

@@ -1,4 +1,4 @@
-"""Delays of meetings, each counted once, on jobs of a few meetings whose times are written down."""
+"""Delays of collective calls, each counted once, on jobs of a few of them whose times are written down."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.report.ranks.arrivals import arrivals
+from pyprof.report.ranks.collective_calls import Attended
 from pyprof.report.ranks.delays import delays
-from pyprof.report.ranks.meetings import Attended
 from pyprof.report.ranks.timeline import UNKNOWN, Timeline
 
 
 def new(
     came: list[dict[int, int]], left: list[int], group: list[int], work: dict[int, list[tuple[int, int]]] | None = None
 ) -> list[int]:
-    """came: of each meeting when each rank came; left: when all left; work: (begin, end) of kernels that a rank ran besides."""
+    """came: of each call when each rank came; left: when all left; work: (begin, end) of kernels that a rank ran besides."""
     ranks = sorted(set().union(*came))
     units, lines = [], []
     for rank in ranks:
@@ -55,7 +55,7 @@ def test_the_part_of_a_wait_in_which_the_next_to_last_stood_still_is_not_carried
 
 
 def test_what_one_group_waited_for_is_not_lost_again_in_another() -> None:
-    """Rank 0 is 500 late for its pair; for it the pair is late at the other two meetings, with ranks 2 and 3."""
+    """Rank 0 is 500 late for its pair; for it the pair is late at the other two collective calls, with ranks 2 and 3."""
     pairs = [{0: 1_000, 1: 500}, {2: 500, 3: 500}]
     across = [{0: 1_200, 2: 700}, {1: 1_200, 3: 700}]
     assert new([*pairs, *across], [1_100, 600, 1_300, 1_300], [0, 1, 2, 3]) == [500, 0, 0, 0]

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.report.ranks.clocks import align
-from pyprof.report.ranks.meetings import Attended
+from pyprof.report.ranks.collective_calls import Attended
 
 
-def _attended(meeting: list[int], end: np.ndarray) -> Attended:  # type: ignore[type-arg]
-    at = np.array(meeting, np.int64)
+def _attended(call: list[int], end: np.ndarray) -> Attended:  # type: ignore[type-arg]
+    at = np.array(call, np.int64)
     return Attended(at, end - 5, end, np.full(len(at), -1, np.int64))
 
 
@@ -35,8 +35,8 @@ def test_groups_that_share_ranks_are_brought_together_and_others_left_alone() ->
     units = []
     for rank in range(15):
         groups = [rank // 4, 3 + rank % 4] if rank < 12 else [7] if rank < 14 else []
-        meetings = [n for g in groups for n in range(30 * g, 30 * g + 30)]
-        units.append(_attended(meetings, ends.ravel()[meetings] + offsets[rank]))
+        calls = [n for g in groups for n in range(30 * g, 30 * g + 30)]
+        units.append(_attended(calls, ends.ravel()[calls] + offsets[rank]))
     found = align(units, group)
     difference = found.offset - offsets
     assert np.ptp(difference[:12]) <= 2 and np.ptp(difference[12:14]) <= 1 and found.offset[14] == 0

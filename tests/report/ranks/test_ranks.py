@@ -281,7 +281,7 @@ def test_a_run_on_the_cpu_is_pointed_to_what_shows_it(data: Path, capsys: pytest
 def test_eight_real_ranks(captures: Path) -> None:
     """Eight V100s on one machine: their sessions' clocks agree, and so do ends of collectives, within their microseconds."""
     whole = looked_at(captures / "kineto" / "v100_dlrm_8ranks")
-    assert whole.ranks == list(range(8)) and (whole.arrivals.ranks == 8).all() and len(whole.meetings) == 8
+    assert whole.ranks == list(range(8)) and (whole.arrivals.ranks == 8).all() and len(whole.calls) == 8
     assert np.abs(whole.clocks.offset).max() < 2_000 and whole.clocks.spread.max() < 2_000
     assert whole.notes == [] and columns(whole, "steps")["slowest"] == [7]
     found = columns(whole, "bandwidth")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.report.ranks.meetings import pair_up
+from pyprof.report.ranks.collective_calls import pair_up
 
 
 def ends_of(count: int, seed: int) -> np.ndarray:  # type: ignore[type-arg]

@@ -37,10 +37,10 @@ class Recorded(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """One unit's part in collective calls. meeting: number of the call, -1 if it cannot be compared with other ranks; start,
+    """One unit's part in collective calls. call: number of the call, -1 if it cannot be compared with other ranks; start,
     end: when the unit came and left, ns of its own clock; nbytes: -1 unknown."""
 
-    meeting: Ints
+    call: Ints
     start: Ints
     end: Ints
     nbytes: Ints
@@ -57,8 +57,8 @@ class _Key(NamedTuple):
     nbytes: int | None
 
 
-class Meetings:
-    """All collective calls of all units (`meetings` of ranks)."""
+class CollectiveCalls:
+    """All collective calls of all units (`calls` of a Survey)."""
 
     def __init__(self) -> None:
         self.keys: dict[_Key, int] = {}
@@ -67,7 +67,7 @@ class Meetings:
         self._counts: dict[int, dict[int, int]] = {}  # (key, step) -> number of collectives -> units that have as many
         self._ends: dict[int, Ints] = {}  # (key, no step) -> ends on the first unit that has it
         self._known = np.empty(0, np.int64)
-        self._units: list[Attended] = []  # with meetings by their number in full, -1 where they are none
+        self._units: list[Attended] = []  # with calls by their number in full, -1 where they are none
 
     def __len__(self) -> int:
         return len(self._known)
@@ -96,10 +96,10 @@ class Meetings:
                 shift, fits = pair_up(self._ends.setdefault(at, unit.end[rows]), unit.end[rows])
                 turn[rows] += shift + FARTHEST
                 comparable[rows] &= fits
-        meeting = np.where(comparable, (pair << _TURN_BITS) | turn, -1)
-        self._known = np.union1d(self._known, meeting[comparable])
+        call = np.where(comparable, (pair << _TURN_BITS) | turn, -1)
+        self._known = np.union1d(self._known, call[comparable])
         sizes = np.array([-1 if one.nbytes is None else one.nbytes for one in unit.collectives] + [-1], np.int64)
-        self._units.append(Attended(meeting, unit.start, unit.end, sizes[unit.code]))
+        self._units.append(Attended(call, unit.start, unit.end, sizes[unit.code]))
 
     def _key_codes(self, unit: Recorded) -> Ints:
         """A code into `keys` for each collective; streams are numbered in the order of their first collective."""
