@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pyprof.columns.distinct import among
+from pyprof.columns.distinct import among, distinct_rows
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.sums import is_enough
 from pyprof.report.advice.base import LEAST_SHARE, Advice
+from pyprof.report.advice.base import kernels as kernels_of
 from pyprof.report.advice.host_code import described
 from pyprof.report.summary.above_peak import above_peak
 from pyprof.report.summary.breakdown import Kernels
@@ -24,6 +25,8 @@ _LEAST_NS = 1_000_000  # time outside of the window that deserves a line
 _MUCH, _LITTLE = 0.5, 0.5  # shares of the time: in CUDA graphs; of kernels with a known op
 NOTHING = "Nothing to advise"  # the first words of the note that says why
 _CLOCKLESS, _CLOCKLESS_NOTE = ("reduced_precision",), "the records do not say when they ran"  # kinds that need no clock
+_COLD = 0.1  # of the wall time, in which memory is allocated or a module loaded: more than a running program has of it
+_ONCE = 0.2  # of the names of kernels that ran: where so many ran once, no iteration was repeated
 _ONE_WAY = (
     "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
     "pyprof run --tool torch records it"
@@ -44,7 +47,9 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
     again = f"{human(again_ns, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"
     recomputed = [again] * (again_ns > 0) + [fast for fast in [above_peak(kernels)] if fast]
     unseen = [] if overview.records.unseen is None else [str(overview.records.unseen)]
-    window = () if unseen else _window(overview)
+    window = [] if unseen else [*_window(overview)]
+    if not any(one.kind == "warmup" for one in advice):  # which says it first of all
+        window += _cold(overview)
     return tuple(dict.fromkeys([*unseen, *missing, *why, *window, *recomputed, *devices, *overview.records.messages()]))
 
 
@@ -120,6 +125,32 @@ def _place(op: str | None, shape: str | None, layer: str | None) -> str:
     """`linear (M=8,N=64,K=64) in blocks.0`."""
     where = f" in {'.'.join(layer.split('.')[-2:])}" if layer else ""
     return f"{op or 'kernels without an op'}{f' ({shape[:60]})' if shape else ''}{where}"
+
+
+def _cold(overview: Overview) -> Iterator[str]:
+    """A window of one iteration that does what only a first one does. Without marks of steps it is one if many kernels ran
+    once; memory that is freed as well may be allocated again in each."""
+    steps, wall = overview.steps, overview.division.wall_ns
+    first_ns, allocated_ns = overview.parts["compilation"], overview.parts["allocation"]
+    if overview.host is None or first_ns + allocated_ns <= _COLD * wall:
+        return
+    begin, end = overview.division.begin_ns, overview.division.end_ns
+    for calls in overview.host.allocations:
+        named = zip(calls.begin_ns, calls.code, strict=True)
+        if any(begin <= at < end and "Free" in calls.names[code] for at, code in named):
+            return
+    if steps is None:
+        often = np.bincount(distinct_rows(overview.records["name"][kernels_of(overview)]).inverse)
+        single = len(often) > 1 and int(np.count_nonzero(often == 1)) > _ONCE * len(often)
+    else:
+        single = len(steps) == 1 and (steps.kind != "ProfilerStep" or int(steps.number[0]) == 0)
+    if single:
+        parts = (first_ns, "modules are loaded or code is compiled"), (allocated_ns, "its memory is allocated")
+        idle = " and ".join(f"{human(ns, 'ns')} while {what}" for ns, what in parts if ns)
+        yield (
+            f"this is a single cold iteration: of {human(wall, 'ns')} the device idles {idle}, which only a first one "
+            "does; its times are not those of a running program"
+        )
 
 
 def _window(overview: Overview) -> Iterator[str]:

@@ -332,3 +332,36 @@ def test_a_job_of_cold_ranks_says_first_to_record_again(captures: Path) -> None:
 def test_where_copies_take_most_the_note_says_so(captures: Path) -> None:
     found = summary_of(str(captures / "cases/nsys/copies_outside_kernels.sqlite"))
     assert any("Most is spent copying, 4.04 ms: 3 copies and sets of 24.0 MB" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "step", "calls", "cold"),
+    [
+        ("abcd", "", ("cudaMalloc_v3020",), True),
+        ("abcd", "ProfilerStep#0", ("cudaMalloc_v3020",), True),
+        ("abcd", "ProfilerStep#5", ("cudaMalloc_v3020",), False),  # five ran before it
+        ("abcdabcd", "", ("cudaMalloc_v3020",), False),  # two iterations
+        ("abcd", "", ("cudaMalloc_v3020", "cudaFree_v3020"), False),  # each may do that again
+        ("abcd", "", ("cudaEventQuery_v3020",), False),
+    ],
+)
+def test_one_iteration_that_is_the_first(tmp_path: Path, kernels: str, step: str, calls: tuple[str, ...], cold: bool) -> None:
+    """Kernels of 100 us, and a call of 2 ms while the first of them runs and the device idles then."""
+    timeline = Timeline()
+    for number, name in enumerate(kernels):
+        timeline.op(None, (f"void at::native::{name}_kernel()", 100))
+        if number == 0:
+            for call in calls:
+                timeline.nsys.api(timeline.launched, 900 + timeline.launched, name=call, took=2_000_000)
+                timeline.launched += 2_000_000
+            timeline.ends = timeline.launched + 20
+    if step:
+        timeline.nsys.range(step, 0, timeline.ends)
+    notes = [note for note in summarise(timeline.overview(tmp_path), "net").notes if "cold" in note]
+    assert len(notes) == cold and ("idles 1.90 ms while its memory is allocated" in "".join(notes)) == cold
+
+
+def test_a_cold_iteration_is_called_one(captures: Path) -> None:
+    for name, cold in (("nvprof/v100_lm/net.sql", True), ("kineto/v100_resnet50_2021.json.gz", False)):
+        notes = summary_of(str(captures / name)).notes
+        assert any("single cold iteration" in note for note in notes) == cold
