@@ -32,7 +32,7 @@ NEEDED = {"minutes": 7, "nsys": 1, "a GPU": 3, "a network": 1, "the package mcp"
 
 
 # What leaves something in its process or takes it over; all else runs in this one, which saves Python's start.
-APART = {"run", "bench", "doctor", "mcp"}
+APART = {"run", "bench", "doctor", "mcp", "--max-memory"}
 
 
 class Block(NamedTuple):

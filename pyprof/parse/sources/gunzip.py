@@ -17,6 +17,7 @@ _FASTER = ("isal.isal_zlib", "zlib_ng.zlib_ng")  # with zlib's interface
 _READ_BYTES = 1 << 18
 _PIECE_BYTES = 1 << 20
 _AHEAD = 16  # pieces that wait to be read
+_THREAD_BYTES = 24 << 20
 
 
 class DamagedGzip(Exception):
@@ -40,6 +41,8 @@ class Gunzip:
         self._ended = self._closed = False
         self._error: Exception | None = None
         self._piece, self._at = memoryview(b""), 0
+        # Memory for its stack and its first steps: a thread that ends for want of it before it has begun is waited for without end.
+        bytearray(_THREAD_BYTES)
         self._thread = threading.Thread(target=self._run, name="gunzip", daemon=True)
         self._thread.start()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import random
+import subprocess
+import sys
 import threading
 from contextlib import closing
 
@@ -70,3 +72,36 @@ def test_it_ends_before_all_was_read() -> None:
     stream.read(10)
     stream.close()
     assert threading.active_count() == before
+
+
+# Children whose memory is full but for some room. One that waits without end is killed, and its exit code is not 0.
+FULL = """
+import gzip, io, mmap, os, resource, signal, sys
+from pyprof.parse.sources.gunzip import Gunzip
+
+packed, began = gzip.compress(bytes(100), 1), []
+for room in [*range(8 << 20, 10 << 20, 128 << 10), 64 << 20]:
+    if not (child := os.fork()):
+        signal.alarm(10)
+        resource.setrlimit(resource.RLIMIT_DATA, (96 << 20, -1))
+        kept, back, size = [], mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE), 8 << 20
+        while size >= 64:
+            try:
+                kept.append(bytearray(size))
+            except MemoryError:
+                size //= 2
+        back.close()
+        try:
+            Gunzip(io.BytesIO(packed)).close()
+        except MemoryError:
+            os._exit(3)
+        os._exit(0)
+    began.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(*began)
+"""
+
+
+def test_a_full_memory_is_an_error_and_no_wait_without_end() -> None:
+    done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=True)
+    *full, roomy = map(int, done.stdout.split())
+    assert {*full} == {3} and roomy == 0
