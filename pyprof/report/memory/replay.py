@@ -19,6 +19,7 @@ from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.allocations import CPU, Action, Allocations
 
 _ROUND = 512  # bytes: torch gives blocks in multiples of it
+_KEPT_REST = 1 << 20  # bytes: a larger block may be given with a rest of up to so much, which nothing but a list of blocks tells
 _OF_BLOCKS = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED, Action.FREE)
 _CLOSING = (Action.FREE_COMPLETED, Action.FREE)
 
@@ -95,6 +96,12 @@ class Replay:
             None if each is None else int(each[moment]) for each in (self.requested, self.allocated, self.reserved)
         )
         return one, two, three
+
+    def allocated_is_least(self, moment: int) -> bool:
+        """Whether blocks of unknown size are in use, of a snapshot that no longer holds them."""
+        lives = self.lives
+        gone = (lives.alloc <= moment) & (lives.let_go > moment) & (lives.free < len(self.trace))
+        return self.trace.segments is not None and bool((lives.size[gone] > _KEPT_REST).any())
 
     def largest(self, which: int) -> int | None:
         """Most allocated (1) or reserved (2) bytes at any moment."""

@@ -76,7 +76,8 @@ def sentence(device: DeviceMemory, width: int) -> Iterator[Line]:
     requested, allocated, reserved = device.replay.at(moment)
     peak = moment == device.replay.peak and len(trace) > 0
     parts = [(requested, "requested"), (allocated, "allocated"), (reserved, "reserved")]
-    known = [f"{mib(size)} {word}" for size, word in parts if size is not None]
+    least = {"allocated": "at least "} if device.replay.allocated_is_least(moment) else {}
+    known = [f"{least.get(word, '')}{mib(size)} {word}" for size, word in parts if size is not None]
     what = "Peak" if peak else "At the end" if moment == device.replay.end else "In use"
     site, since = device.site(moment), device.since_ns(moment)
     if trace.segments_only:

@@ -67,6 +67,14 @@ def test_a_free_that_is_not_complete_is_requested_and_no_longer_allocated(tmp_pa
     assert one["peak"]["max_allocated_bytes"] == 4 * MIB
 
 
+def test_what_the_allocator_added_to_blocks_that_are_gone_is_unknown(tmp_path: Path) -> None:
+    """Of the first the snapshot holds the block (4 for 3), of the second, freed, nothing; up to 1 MiB nothing is added."""
+    for size, words in ((2, "5.0 MiB requested, at least 6.0 MiB allocated"), (1, "4.0 MiB requested, 5.0 MiB allocated")):
+        events = [event("alloc", 0, 3, 1, FORWARD), event("alloc", 4, size, 2, FORWARD), *freed(4, size, 3)]
+        path = write(tmp_path / "s.pickle", [segment(block(0, 4, requested=3), block(4, 4, "inactive"))], events)
+        assert f"Peak {words}, 8.0 MiB reserved" in " ".join(str(pyprof.load(path).memory()).split())
+
+
 def test_two_streams_may_have_the_same_size_free_and_not_for_each_other(tmp_path: Path) -> None:
     events = [event("alloc", 0, 4, 1, FORWARD), event("oom", 0, 6, 2, FORWARD, stream=7, device_free=MIB)]
     del events[1]["addr"]
