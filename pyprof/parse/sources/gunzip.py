@@ -41,7 +41,7 @@ class Gunzip:
         self._ended = self._closed = False
         self._error: Exception | None = None
         self._piece, self._at = memoryview(b""), 0
-        # Memory for its stack and its first steps: a thread that ends for want of it before it has begun is waited for without end.
+        # A thread that ends before it has begun, for want of memory for its stack or first steps, is waited for without end.
         bytearray(_THREAD_BYTES)
         self._thread = threading.Thread(target=self._run, name="gunzip", daemon=True)
         self._thread.start()

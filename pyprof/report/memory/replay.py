@@ -19,7 +19,7 @@ from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.allocations import CPU, Action, Allocations
 
 _ROUND = 512  # bytes: torch gives blocks in multiples of it
-_KEPT_REST = 1 << 20  # bytes: a larger block may be given with a rest of up to so much, which nothing but a list of blocks tells
+_KEPT_REST = 1 << 20  # bytes: a larger block may have a rest of up to so much, which only a list of blocks tells
 _OF_BLOCKS = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED, Action.FREE)
 _CLOSING = (Action.FREE_COMPLETED, Action.FREE)
 
