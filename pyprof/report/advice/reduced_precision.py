@@ -78,7 +78,9 @@ def _without_times(overview: Overview, products: Products, able: Bools) -> Advic
     evidence = (
         f"{len(rows)} products of fp32 matrices take {human(time, 'ns')}, {100 * time / total:.0f} % of the kernels' time"
     )
-    return Advice("reduced_precision", None, time, f"{evidence}: {named(found)}", _do(overview, name, 0), found)
+    tf32 = ~np.isnan(products.peak("tf32")) | (products.major >= _BF16) & ~products.amd
+    do = _do(overview, name, None if tf32[able].any() else 0)
+    return Advice("reduced_precision", None, time, f"{evidence}: {named(found)}", do, found)
 
 
 def _transforms(overview: Overview, products: Ints) -> Ints:
@@ -116,18 +118,19 @@ def _evidence(overview: Overview, products: Products, able: SomeProducts, transf
     return text
 
 
-def _do(overview: Overview, name: str, tf32_ns: int) -> str:
-    """The line to write."""
+def _do(overview: Overview, name: str, tf32_ns: int | None) -> str:
+    """The line to write. tf32_ns: what TF32 saves, None unknown."""
     classes = overview.frame.classes
     rows = classes.rows(among(classes.records["phase"], (PHASES.index("backward"), PHASES.index("optimizer"))))
     training = (overview.inside[rows] | (overview.division.count == 0)).any()
     dtype = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}[name]
+    tf32 = "TF32" + (f", at most {human(tf32_ns, 'ns')}" if tf32_ns else "")
     if not overview.uses_torch:
-        tf32 = f"; or cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH): TF32, at most {human(tf32_ns, 'ns')}"
-        return f"matrices in {name}, sums in fp32 (cublasGemmEx), where the accuracy allows" + tf32 * (tf32_ns > 0)
+        tf32 = f"; or cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH): {tf32}"
+        return f"matrices in {name}, sums in fp32 (cublasGemmEx), where the accuracy allows" + tf32 * (tf32_ns != 0)
     text = f'torch.autocast("cuda", dtype={dtype}) around forward and loss'
     if name == "fp16" and training:
         text += ", torch.amp.GradScaler() for backward"
-    if tf32_ns:
-        text += f'; or torch.set_float32_matmul_precision("high"): TF32, at most {human(tf32_ns, "ns")}'
+    if tf32_ns != 0:
+        text += f'; or torch.set_float32_matmul_precision("high"): {tf32}'
     return text

@@ -74,7 +74,7 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     if known is None:
         return f"{NOTHING}: nothing ran in the window"
     if not overview.division.count:
-        return f"{NOTHING}: {_CLOCKLESS_NOTE}"
+        return f"{NOTHING}: {_CLOCKLESS_NOTE}{_most_lost(overview, kernels)}"
     if _is_one_way(overview):
         return f"{NOTHING}: {_ONE_WAY}"
     busy = percent(overview.busy_ns, overview.division.wall_ns)

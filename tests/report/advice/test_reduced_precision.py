@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,11 @@ def test_records_of_the_original_need_no_clock(captures: Path) -> None:
     found = by_name["reduced_precision"]
     assert found.saves_ns is None and found.time_ns == of_capture["reduced_precision"].time_ns
     assert found.evidence.startswith("21 products of fp32 matrices take 3.36 ms, 46 % of") and "float16" in found.do
+
+
+@pytest.mark.parametrize(("architecture", "do"), [("maxwell", ""), ("ampere", r'bfloat16.*; or .*precision\("high"\): TF32$')])
+def test_records_of_the_original_on_other_devices(captures: Path, tmp_path: Path, architecture: str, do: str) -> None:
+    text = (captures / "nvprof/v100_lm/net.dict").read_text().replace("volta_", f"{architecture}_")
+    (tmp_path / "net.dict").write_text(text)
+    found = advice_of(overview_of(tmp_path / "net.dict")).get("reduced_precision")
+    assert (found is None) == (not do) and (found is None or re.search(do, found.do))
