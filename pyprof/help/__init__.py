@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
     if options.topic is not None:
         print(page(options.topic), end="")
         return 0
-    titles = (f"  {topic:16} {_title(page(topic))}" for topic in topics())
+    # Lines before a page's title are for the program that reads the page as a skill.
+    titles = (f"  {topic:16} {re.findall('^# (.*)', page(topic), re.MULTILINE)[0]}" for topic in topics())
     print("\n".join(["usage: pyprof help TOPIC", "", *titles, "", f"and each command: {', '.join(commands())}"]))
     return 0
 
@@ -71,11 +72,6 @@ def page(topic: str) -> str:
         described = import_module(_CLI).arguments_text(topic)
         return f"{_filled(_FOLDER / 'commands' / f'{topic}.md')}\n## Arguments\n\n{described}"
     raise UsageError(f"there is no help topic {topic!r}", f"topics: {', '.join(topics())}; or a command")
-
-
-def _title(text: str) -> str:
-    """A page's title; lines before it are for the program that reads the page as a skill."""
-    return next(line for line in text.splitlines() if line.startswith("# ")).removeprefix("# ")
 
 
 def commands_text() -> str:

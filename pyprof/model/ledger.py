@@ -89,7 +89,9 @@ def read(path: Path) -> Ledger | None:
         try:
             found = json.loads(line)
             if found.get("compile") in COMPILE_KINDS:
-                compiled.append(_event(found))
+                frame, reason, file = (str(found.get(name) or "") for name in ("frame", "reason", "file"))
+                step, at = _number(found.get("step")), max(_number(found.get("line")), 0)
+                compiled.append(CompileEvent(step, found["compile"], frame, reason, file, at))
             elif found.get("by") in MARKERS and {type(found["step"]), type(found["wall_ns"])} == {int}:
                 steps.setdefault(found["by"], {})[found["step"]] = found
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -105,11 +107,6 @@ def read(path: Path) -> Ledger | None:
 
 def _number(value: object) -> int:
     return value if type(value) is int and 0 <= value < 1 << 63 else -1
-
-
-def _event(found: dict[str, Any]) -> CompileEvent:
-    frame, reason, file = (str(found.get(name) or "") for name in ("frame", "reason", "file"))
-    return CompileEvent(_number(found.get("step")), found["compile"], frame, reason, file, max(_number(found.get("line")), 0))
 
 
 def compilations(path: Path) -> list[CompileEvent]:

@@ -64,11 +64,6 @@ def why(oom: OutOfMemory, settings: dict[str, str]) -> tuple[str, str]:
     return f"{asked} were asked for; {held}: what is in use is too much", "lower the peak: pyprof memory FILE --at peak"
 
 
-def _operation(site: AllocationSite) -> str:
-    """The name of an op without overload: `mul` of `mul_Tensor`."""
-    return _OVERLOAD.sub("", site.op or "").strip("_")
-
-
 def _at_peak(device: DeviceMemory) -> Iterator[MemoryAdvice]:
     """Blocks in use at the peak that need not be there."""
     lives, trace, peak = device.replay.lives, device.trace, device.replay.peak
@@ -78,7 +73,8 @@ def _at_peak(device: DeviceMemory) -> Iterator[MemoryAdvice]:
         return np.asarray(alive & (device.kind == KINDS.index(name)))
 
     def made_by(ops: frozenset[str]) -> Bools:
-        known = np.array([*(_operation(one) in ops for one in trace.places), False], np.bool_)
+        names = (_OVERLOAD.sub("", one.op or "").strip("_") for one in trace.places)  # `mul` of `mul_Tensor`
+        known = np.array([*(name in ops for name in names), False], np.bool_)
         return known[lives.place]
 
     def size(which: Bools) -> int:
