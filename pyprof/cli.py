@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -58,6 +59,7 @@ _CACHED = ("prof", "summary", "report", "diff", "ranks", "gaps", "trace", "count
 # Those that read files in this process, and run no program.
 _READERS = ("parse", *_CACHED, "memory", "scrub")
 _BY_NAME = {command.name: command for command in COMMANDS}
+_OUT_OF_MEMORY = ("out of memory", "give it more (--max-memory, if that was given), or a shorter capture", 1)
 _OBJECTS = 100_000  # made between two searches for garbage: more than a command and a small capture need
 
 
@@ -223,12 +225,14 @@ def main(arguments: Sequence[str] | None = None, *, command: str | None = None) 
     except PyprofError as error:
         return _fail(str(error), error.hint, error.exit_code)
     except OSError as error:
+        if error.errno == errno.ENOMEM:  # mapping a file, starting a process
+            return _fail(*_OUT_OF_MEMORY)
         cause = error.strerror or str(error)
         if error.filename is not None:
             return _fail(f"{os.fsdecode(error.filename)}: {cause}", "check the path and its permissions", 1)
         _discard(sys.stdout)
         return _fail(f"standard output cannot be written: {cause}", "send it to a file on a disk with free space", 1)
     except MemoryError:
-        return _fail("out of memory", "give it more (--max-memory, if that was given), or a shorter capture", 1)
+        return _fail(*_OUT_OF_MEMORY)
     except KeyboardInterrupt:
         return 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import subprocess
 import sys
@@ -40,6 +41,17 @@ def test_a_file_that_needs_more_ends_with_one_line(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[0] == "pyprof: error: out of memory" and len(done.stderr.splitlines()) == 2
+
+
+def test_a_mapping_or_process_for_which_none_is_left_is_no_fault_of_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("pyprof.cli._run_command", full)
+    assert main(["summary", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("pyprof: error: out of memory\nhint: ")
 
 
 def test_what_a_file_will_take_is_foreseen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
