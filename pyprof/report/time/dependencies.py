@@ -135,9 +135,11 @@ class Work:
         self.reach = reach[self.last]
         before = np.append(since, reach)[:-1]
         before[self.first] = since
-        self.own_ns = narrowest(self._own(division.exclusive_ns, before))
+        # On a CPU an op holds those inside it, which have no time of their own beside it.
+        own = self._own(division.exclusive_ns, before) if division.on_gpu else division.exclusive_ns[self.row]
+        self.own_ns = narrowest(own)
         self.pause_ns = narrowest(np.maximum(np.subtract(self.begin, before, out=before), 0, out=before))
-        del before, reach
+        del before, reach, own
         self.call, self.late_ns = self._launches(division, calls)
         # Up to which call it and all before it in its stream were launched.
         of_stream = self.stream.astype(np.int64) * (len(calls) + 2)

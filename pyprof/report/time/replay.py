@@ -136,7 +136,9 @@ class TimelineReplay:
         calls, work, waited = self._calls, self._work, self._waited
         hosts = np.zeros(len(calls) + 1, np.int64)  # the last: before the window
         np.cumsum(gone.call_ns, out=hosts[:-1])
-        works: Ints = np.where(gone.removed | gone.merged, work.pause_ns, work.free_ns).astype(np.int64)
+        works: Ints = work.free_ns.astype(np.int64)
+        if self._division.on_gpu:  # between ops on a CPU there is only the program
+            works = np.where(gone.removed | gone.merged, work.pause_ns, works)
         works += gone.work_ns
         np.cumsum(works, out=works)
         short = np.zeros(len(self._held), np.int64)

@@ -17,11 +17,14 @@ class Cpu:
         self.events: list[dict[str, object]] = []
         self.at = 0
 
-    def op(self, name: str, dims: list[list[int]], us: int) -> Cpu:
-        args = {"Input Dims": dims, "Input type": ["float"] * len(dims)}
-        self.events.append(
-            {"ph": "X", "cat": "cpu_op", "name": name, "pid": 7, "tid": 7, "ts": self.at, "dur": us, "args": args}
-        )
+    def op(self, name: str, dims: list[list[int]], us: int, inner: str = "", values: list[str] | None = None) -> Cpu:
+        """inner: an op inside it, from 1 us after its begin to 1 us before its end; values: of its arguments."""
+        args = {"Input Dims": dims, "Input type": ["float" if size else "Scalar" for size in dims]}
+        args |= {"Concrete Inputs": values} if values else {}
+        at: dict[str, object] = {"ph": "X", "cat": "cpu_op", "pid": 7, "tid": 7, "args": args}
+        self.events.append({**at, "name": name, "ts": self.at, "dur": us})
+        if inner:
+            self.events.append({**at, "name": inner, "ts": self.at + 1, "dur": us - 2})
         self.at += us
         return self
 
@@ -57,3 +60,45 @@ def test_an_optimizer_of_many_ops(tmp_path: Path) -> None:
     found = advice_of(overview_of(cpu.write(tmp_path)))["fused_optimizer"]
     assert found.evidence.startswith("20 ops of AdamW take 400 us, one pass over the parameters 350 us: 10 x ")
     assert found.saves_ns == 50_000 and found.do == "AdamW(..., fused=True)"
+
+
+def test_what_python_does_between_ops_stays(tmp_path: Path) -> None:
+    """One op a parameter, as SGD has, is one pass already; the 100 us before each are the program's."""
+    cpu = Cpu().op("aten::mm", [[64, 64], [64, 64]], 600)
+    begin = cpu.at
+    for _ in range(10):
+        cpu.at += 100
+        cpu.op("aten::add_", [[1000], [1000]], 20)
+    step = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "pid": 7, "tid": 7, "ts": begin}
+    cpu.events.append({**step, "dur": cpu.at - begin + 2, "args": {}})
+    assert "fused_optimizer" not in advice_of(overview_of(cpu.write(tmp_path)))
+
+
+def test_an_op_that_holds_another_goes_with_it(tmp_path: Path) -> None:
+    heads, scores = [8, 4, 128, 32], [8, 4, 128, 128]
+    cpu = Cpu().op("aten::matmul", [heads, [8, 4, 32, 128]], 100)
+    cpu.op("aten::div", [scores, []], 50, inner="aten::to").op("aten::softmax", [scores], 300, inner="aten::_softmax")
+    found = advice_of(overview_of(cpu.op("aten::matmul", [scores, heads], 100).write(tmp_path)))["fused_attention"]
+    assert found.saves_ns == pytest.approx(350_000, abs=4_000)
+
+
+@pytest.mark.parametrize(("inner", "strides"), [("aten::mkldnn_convolution", ""), ("aten::slow_conv2d_forward", ""),
+                                                ("aten::mkldnn_convolution", "last")])  # fmt: skip
+def test_images_that_onednn_turns_round(tmp_path: Path, inner: str, strides: str) -> None:
+    """relu moves 2 x 2 MiB in 400 us; a convolution of 2 MiB to 2 MiB would not read and write as much, twice."""
+    image, values = [8, 64, 32, 32], ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+    cpu = Cpu()
+    for _ in range(2):
+        cpu.op("aten::conv2d", [image, [64, 64, 3, 3], [64], [], [], [], []], 4_000, inner, values)
+        cpu.op("aten::relu", [image], 400)
+    for event in cpu.events:
+        args = event["args"]
+        assert isinstance(args, dict)
+        if strides:
+            args["Input Strides"] = [[65536, 1, 2048, 64], [576, 1, 192, 64], [1], [], [], [], []][: len(args["Input Dims"])]
+    found = advice_of(overview_of(cpu.write(tmp_path))).get("channels_last")
+    if strides or "mkldnn" not in inner:
+        assert found is None
+        return
+    assert found is not None and found.saves_ns == pytest.approx(2 * 800_000, rel=0.001)
+    assert "oneDNN turns their images round and back, 1.60 ms of it at the 10.5 GB/s that relu reaches" in found.evidence
