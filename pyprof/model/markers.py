@@ -241,7 +241,8 @@ _NAMED = re.compile(
     r"Optimizer\.step#(?P<optimizer>[\w.]+?)\.step|ProfilerStep#(?P<step>\d+)|(?P<namespace>\w+)::(?P<op>[\w.]+)"
 )
 # Ranges that torch puts around the ops of a tensor subclass and of a custom op: the ops around and inside did the work.
-_WRAPPERS = re.compile(r"PythonSubclass|GeneratedBackwardFor_\w+(?<!Backward)")
+TAKEN_OVER = "PythonDispatchMode"  # a mode of Python's decides what an op does: it may call it, or do nothing of it
+_WRAPPERS = re.compile(rf"PythonSubclass|{TAKEN_OVER}|GeneratedBackwardFor_\w+(?<!Backward)")
 _BARE_OPS = frozenset({"detach", "detach_"})  # torch prints these two without a namespace
 
 
@@ -277,6 +278,11 @@ def is_backward_name(name: str) -> bool:
 def is_wrapper(name: str) -> bool:
     """Whether a range of torch's only passes a call on, and is no op: `PythonSubclass`, `GeneratedBackwardFor_mylib_foo`."""
     return _WRAPPERS.fullmatch(name) is not None
+
+
+def is_compiler(name: str) -> bool:
+    """Whether torch.compile opens a range of this name around work of its own."""
+    return name.endswith(" (dynamo_timed)") or name == "entire_frame_compile"
 
 
 def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:

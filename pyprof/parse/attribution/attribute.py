@@ -20,7 +20,7 @@ from pyprof.model.markers import Kind
 from pyprof.model.opcall import OpCall, OpRules
 from pyprof.model.records import COLUMNS, GpuInfo, MarkedStep, Records, Unseen
 from pyprof.model.trace import TABLES, ActivityKind, Trace, make_table
-from pyprof.parse.attribution.derived import telling_text, with_steps, with_sums
+from pyprof.parse.attribution.derived import not_run, telling_text, with_steps, with_sums
 from pyprof.parse.attribution.host import host_of
 from pyprof.parse.attribution.launches import (
     Launched,
@@ -153,6 +153,7 @@ def _attribute_cpu(capture: CaptureFacts, unseen: Unseen | None) -> tuple[Launch
     everything = Slice(0, -1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
     placed = Placed(at, np.zeros(len(at), np.bool_), called.range_thread, called.when)
     add_slice(capture, found, results, around, everything, placed)
+    results.retyped.add(*not_run(capture.trace, around))
     return called, found, results
 
 

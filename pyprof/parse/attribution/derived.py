@@ -12,6 +12,8 @@ serving engine's annotation around the launch, for an op of a replayed graph aro
 Local sizes: a DTensor calls an op a second time with the part that this process holds, a nested tensor with its buffer. The op
 then has an argument `ran`, the calls that did the work in the form of `inside`; its cost is theirs.
 
+On a CPU, where ops are seen and no kernels, an op may have computed nothing: see `not_run`.
+
 Numpy over ranges and rows; Python only over distinct pairs of labels, sequences of ops, pairs of op and step.
 """
 
@@ -24,11 +26,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.columns.distinct import distinct_rows
-from pyprof.columns.types import Array, Bools, Integers, Ints, Rows
+from pyprof.columns.distinct import distinct_rows, distinct_values
+from pyprof.columns.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.model.autocast import is_mixed, parts_are_cast
 from pyprof.model.dtypes import lookup
-from pyprof.model.markers import Kind, Marker
+from pyprof.model.markers import TAKEN_OVER, Kind, Marker, is_compiler
 from pyprof.model.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.model.scheduler_steps import read
 from pyprof.model.trace import Trace
@@ -126,6 +128,25 @@ def _cast(markers: list[Marker], cast: int, outer: int, again: int) -> OpCall | 
         return None
     tensor, dtype = found.pop()
     return call._replace(args=(tensor, DTypeArg(dtype)), flat=False)
+
+
+def not_run(trace: Trace, around: OpsAround) -> Retyped:
+    """Ops of a CPU of which nothing says that they computed, with labels that say so: those that torch.compile traces, on fake
+    tensors, and those that a mode of Python's took over without calling an op."""
+    label, nested = around.label, around.nested
+    compiles = np.array([*(is_compiler(marker.name) for marker in trace.markers), False], np.bool_)
+    takes = np.array([*(marker.name == TAKEN_OVER for marker in trace.markers), False], np.bool_)
+    is_op, calls = np.isin(around.kind, (Kind.OP, Kind.DISPATCH)), np.zeros(len(label), np.bool_)
+    for level, above in reversed(nested.levels):
+        calls[above[is_op[level] | calls[level]]] = True
+        calls[-1] = False
+    traced = np.flatnonzero(is_op & (nearest(nested, compiles[label]) >= 0))
+    ends = Positions(np.flatnonzero(takes[label] & ~calls))
+    root = np.append(around.root(Positions(traced)), around.root(ends))
+    root = distinct_values(root[root >= 0])
+    labels, _, inverse = distinct_rows(label[root])
+    codes = [code if trace.markers[code].call is None else with_argument(trace, code, RAN, []) for code in labels[0].tolist()]
+    return Retyped(Rows(nested.row[root]), np.array(codes, np.int64)[inverse])
 
 
 def _replaced(

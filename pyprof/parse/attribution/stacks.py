@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pyprof.columns.distinct import distinct_rows, distinct_values, extent
 from pyprof.columns.nesting import by_thread
 from pyprof.columns.types import Bools, Integers, Ints, Positions
-from pyprof.model.markers import Kind, Marker, is_backward_name
+from pyprof.model.markers import Kind, Marker, is_backward_name, is_compiler
 from pyprof.model.records import Records, Stack
 from pyprof.model.scheduler_steps import read
 from pyprof.model.trace import ActivityKind, Trace
@@ -184,7 +184,10 @@ class Stacks:
             for at, one in enumerate(modules):
                 path = one.name if one.cls in _WRAPPERS else _module_path(modules[: at + 1])
                 self._classes.setdefault(path, set()).add(one.cls)
-            self.stacks.append(_describe(list(map(self._unit, units)), opened=opened))
+            described = [*map(self._unit, units)]
+            inside_of = next((at for at, one in enumerate(described) if is_compiler(one.marker.name)), len(described))
+            described[inside_of:] = [one._replace(layer=None) for one in described[inside_of:]]  # torch.compile's own
+            self.stacks.append(_describe(described, opened=opened))
         return code
 
     @property
@@ -209,7 +212,7 @@ class Stacks:
                 shown = f"{named}:{marker.name}" if named else marker.name
                 of_library = named in _LIBRARY_DOMAINS or marker.name.startswith(_LIBRARY_RANGES)
                 # Steps of serving engines have columns of their own.
-                of_library |= "(dynamo_timed)" in marker.name
+                of_library |= is_compiler(marker.name)
                 layer = None if of_library or read(marker.name) is not None else marker.name
             unit = self._units[packed] = _Unit(marker, source, bool(numbered), shown, layer)
         return unit

@@ -268,13 +268,16 @@ def forward(made: object) -> Cost:
 
 
 def as_run(call: OpCall) -> list[OpCall]:
-    """The calls that did the work of this one, if they are known (DTensor: the same op with local sizes), else the call."""
-    listed = next((value for key, value in call.kwargs if key == "ran"), ())
+    """The calls that did the work of this one, if they are known (DTensor: the same op with local sizes), else the call; none
+    where nothing says that it computed."""
+    listed = next((value for key, value in call.kwargs if key == "ran"), None)
+    if listed is None:
+        return [call]
     found = []
     for name, *args in listed:
         module, _, op_ = name.partition("::")
         found.append(OpCall(module, op_, tuple(args), dispatcher=True, flat=True))
-    return found or [call]
+    return found
 
 
 def evaluate(call: OpCall) -> Result:
@@ -282,6 +285,8 @@ def evaluate(call: OpCall) -> Result:
     ran = as_run(call)
     if ran == [call]:
         return _evaluate_one(call)
+    if not ran and not is_structural(call.name):
+        return Result(Cost(), f"{call.op}: traced by torch.compile, or left to a mode of Python's")
     results = [*map(_evaluate_one, ran)]
     if len(results) == 1:
         return results[0]
@@ -336,7 +341,7 @@ def _gap(call: OpCall, cost: Cost) -> str:
 def evaluate_backward(call: OpCall) -> tuple[Piece, ...]:
     """The pieces of the call's backward in launch order; empty where no formula applies. Never raises."""
     ran = as_run(call)
-    if len(ran) > 1:
+    if len(ran) != 1:
         return ()
     call = ran[0]
     declared = _find(call.name)
@@ -397,7 +402,7 @@ def params(call: OpCall) -> str:
         text = evaluate(call).cost.params
         if text:
             return f"{text},inferred" if any(key == "inferred" for key, _ in call.kwargs) else text
-    calls = [one._replace(kwargs=tuple(item for item in one.kwargs if item[0] != "inside")) for one in as_run(call)]
+    calls = [one._replace(kwargs=tuple(item for item in one.kwargs if item[0] != "inside")) for one in as_run(call) or [call]]
     return describe(tensor for one in calls for tensor in one.tensors)
 
 

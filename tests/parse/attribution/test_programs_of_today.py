@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,29 @@ def test_what_runs_around_a_function_is_no_part_of_it(tmp_path: Path) -> None:
     n.kernel("accumulation", 72, 1006, 1007, thread=9)
     assert rows(n.write(tmp_path / "net.sqlite"), "op,phase,flops") == [
         ("mm", "forward", "240"), ("sin", "backward", "24"), ("mm", "backward", "240"), ("add", "backward", "30"),
+    ]  # fmt: skip
+
+
+def test_ops_on_a_cpu_that_computed_nothing_have_no_flops(tmp_path: Path) -> None:
+    """torch.compile traces on fake tensors; a mode of Python's calls the op, or does not."""
+
+    def op(name: str, begin: int, end: int) -> dict[str, object]:
+        inputs = {} if name.startswith("entire") else {"Input Dims": [[4, 5], [5, 6]], "Input type": ["float", "float"]}
+        return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": end - begin, "args": inputs}
+
+    mode = "PythonDispatchMode"
+    events = [
+        op("aten::mm", 10, 20), op(mode, 11, 19), op("aten::mm", 12, 18),
+        op("aten::mm", 30, 40), op(mode, 31, 39),
+        op("entire_frame_compile", 50, 70), op("bytecode_tracing", 51, 69), op("aten::mm", 52, 60), op("aten::t", 62, 64),
+        op(mode, 80, 90),
+    ]  # fmt: skip
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    mm = "M=4,N=6,K=5,fp32"
+    assert rows(path, "op,layer,flops,bytes,params") == [
+        ("mm", "", "240", "296", mm), ("mm", "", "na", "na", "[4,5]fp32;[5,6]fp32"),
+        ("mm", "", "na", "na", "[4,5]fp32;[5,6]fp32"), ("t", "", "0", "0", "[4,5]fp32;[5,6]fp32"),
     ]  # fmt: skip
 
 
