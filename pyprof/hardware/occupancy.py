@@ -50,11 +50,14 @@ def architectures() -> dict[str, dict[str, int]]:
 
 def limits(cc: tuple[int, int] | None) -> SmLimits | None:
     """Limits of a compute capability, or of the next lower one of its generation if it is not listed; None if unknown."""
-    major, highest = cc or (0, -1)
-    for minor in range(highest, -1, -1):
-        if row := architectures().get(f"{major}.{minor}"):
-            return SmLimits(*(row[field] for field in SmLimits._fields))
-    return None
+    if cc is None:
+        return None
+    of_major = (arch.partition(".")[2] for arch in architectures() if arch.startswith(f"{cc[0]}."))
+    minor = max((minor for minor in map(int, of_major) if minor <= cc[1]), default=None)
+    if minor is None:
+        return None
+    row = architectures()[f"{cc[0]}.{minor}"]
+    return SmLimits(*(row[field] for field in SmLimits._fields))
 
 
 def active_blocks(sm: SmLimits | None, threads: npt.ArrayLike, registers: npt.ArrayLike, shared_bytes: npt.ArrayLike) -> Floats:

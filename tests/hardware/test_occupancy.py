@@ -40,6 +40,7 @@ def test_unknown_input_gives_nothing() -> None:
     for launch in ((-1, 32, 0), (128, -1, 0), (128, 32, -1), (0, 32, 0)):
         assert np.isnan(active_blocks(limits((8, 0)), *launch))
     assert limits(None) is None and limits((99, 0)) is None
+    assert limits((8, 2**31)) == limits((8, 9)) and limits((8, 8)) == limits((8, 7)) and limits((5, -1)) is None
     assert np.isnan(active_blocks(None, 128, 32, 0)) and np.isnan(theoretical_occupancy(None, 128, 4))
     # More than a block may have: the device is not the recorded one, since the kernel did run.
     assert np.isnan(active_blocks(limits((7, 5)), 128, 32, 100 << 10))
