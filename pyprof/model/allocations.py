@@ -87,7 +87,8 @@ class Allocations:
     where the replay tells them; exact: sizes are those that the program asked for, else those that the allocator gave;
     addressed: events have addresses, so that frees find their allocation; segments: None where the recording does not list
     them; segments_only: what is known is the memory that the allocator took from the device (nsys); asked_free: free memory
-    of the device at each out-of-memory event by the event's index; optimizer_ns: begins of the optimizer's steps; forward_ns:
+    of the device at each out-of-memory event by the event's index; relative: totals count from the recording's begin;
+    optimizer_ns: begins of the optimizer's steps; forward_ns:
     time of the forward pass by layer, a step, where ops were recorded as well.
     """
 
@@ -108,6 +109,7 @@ class Allocations:
     blocks: HeldBlocks = field(default_factory=HeldBlocks.none)
     segments: HeldSegments | None = None
     segments_only: bool = False
+    relative: bool = False
     asked_free: dict[int, int] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     listed: list[Listed] = field(default_factory=list)

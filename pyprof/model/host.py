@@ -131,7 +131,8 @@ class HeldMemory(msgspec.Struct):
 
 class MemoryPeak(msgspec.Struct):
     """Most memory of tensors in use on one device (-1: the CPU) of a process. reserved: what the allocator held then; phase,
-    op, layer, src: of the allocation that reached it; None unknown; held: the largest blocks in use then."""
+    op, layer, src: of the allocation that reached it; None unknown; held: the largest blocks in use then; relative: counted
+    from the recording's begin, as torch does on the CPU, where nothing lists what was there before."""
 
     pid: int
     device: int
@@ -143,6 +144,7 @@ class MemoryPeak(msgspec.Struct):
     layer: str | None
     src: str | None
     held: list[HeldMemory] = []
+    relative: bool = False
 
 
 class Host(msgspec.Struct):

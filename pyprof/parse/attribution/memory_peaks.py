@@ -6,6 +6,7 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values, largest
 from pyprof.columns.types import Bools, Ints
+from pyprof.model.allocations import CPU
 from pyprof.model.host import HeldMemory, MemoryPeak
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Trace
@@ -34,10 +35,20 @@ def memory_peaks(trace: Trace) -> list[MemoryPeak]:
         reserved = int(table["reserved"][row])
         pid = int(trace.processes["pid"][of]) if of >= 0 else -1
         where = _ranges_at(trace, int(table["thread"][row]), int(table["time_ns"][row]))
-        allocated = int(table["allocated"][row])
+        allocated, relative = int(table["allocated"][row]), device == CPU and not trace.tensors
+        allocated += _before(trace, own) if device == CPU else 0
         time, held = int(table["time_ns"][row]), _held(trace, own, at)
-        found.append(MemoryPeak(pid, device, allocated, reserved if reserved > 0 else None, time, *where, held))
+        found.append(MemoryPeak(pid, device, allocated, reserved if reserved > 0 else None, time, *where, held, relative))
     return found
+
+
+def _before(trace: Trace, own: Ints) -> int:
+    """Bytes of the model's tensors on the CPU that no event allocated: torch counts from the recording's begin."""
+    address = trace.memory["address"][own]
+    _, last = np.unique(address[::-1], return_index=True)
+    last = len(own) - 1 - last
+    made = {*address[last[trace.memory["bytes"][own[last]] > 0]].tolist()}
+    return sum(one.size for one in trace.tensors if one.device == CPU and one.address not in made)
 
 
 def _held(trace: Trace, own: Ints, peak: int) -> list[HeldMemory]:

@@ -54,6 +54,9 @@ class DeviceMemory:
         if not len(trace):
             self.notes.append("no history was recorded, so the end is all that is known: "
                               "call torch.cuda.memory._record_memory_history() first")  # fmt: skip
+        elif self.replay.relative and trace.addressed:
+            self.notes.append("bytes of the CPU count from the recording's begin: what was in use before is not known, unless "
+                              "pyprof run --memory lists the model's tensors")  # fmt: skip
         elif self.replay.relative:
             self.notes.append("the recording has changes without totals and addresses: bytes count from its start, and what "
                               "they consist of is not known")  # fmt: skip

@@ -68,6 +68,7 @@ def allocations_of(trace: Trace, rules: OpRules, name: str) -> AllocationTrace:
                 reserved=reserved if (reserved > 0).all() else None,
                 addressed=bool((address != -1).all()),
                 segments_only=low,
+                relative=on_cpu and not trace.tensors,
                 optimizer_ns=optimizers,
                 forward_ns=forward_ns,
                 listed=[tensor for tensor in trace.tensors if tensor.device == of_device[one]],

@@ -135,7 +135,7 @@ def replay(trace: Allocations) -> Replay:
         )
         starts[2] = int(trace.segments.size.sum() - change.sum())
         reserved = starts[2] + np.cumsum(change)
-    relative = not trace.addressed and trace.allocated is None
+    relative = trace.relative or (not trace.addressed and trace.allocated is None)
     if reserved is not None and allocated is not None and (allocated > reserved).any():
         notes.append("more is allocated than the allocator held at times: the recording lacks events")
     first, second, third = starts

@@ -176,9 +176,11 @@ def _memory(summary: Figures) -> str:
     reserved = "" if most.reserved_bytes is None else f", {mib(most.reserved_bytes)} reserved"
     src = most.src and "/".join(most.src.split("/")[-2:])
     where = [f"{word} {text}" for word, text in (("in", most.phase), ("by", most.op), ("at", src)) if text]
-    of = "" if len(summary.memory) == 1 else f" of GPU {most.device}"
+    device = f"GPU {most.device}" if most.device >= 0 else "the CPU"
+    of = "" if len(summary.memory) == 1 else f" of {device}"
+    above = " above its begin" if most.relative else ""
     reached = f", {' '.join(where)}" if where else ""
-    return f"peak memory{of} {mib(most.allocated_bytes)}{reserved}{reached} (pyprof memory)"
+    return f"peak memory{of} {mib(most.allocated_bytes)}{above}{reserved}{reached} (pyprof memory)"
 
 
 def _flowed(pieces: Sequence[str], width: int) -> Iterator[Line]:

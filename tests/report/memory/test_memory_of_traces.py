@@ -118,6 +118,25 @@ def test_a_trace_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["memory", str(path)]) == 0 and "The CPU's own memory" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("listed", "most"), [([], 600), ([["parameters", "", 9, 4000, -1], ["gradients", "", 2, 256, -1]], 4600)]
+)
+def test_memory_of_the_cpu_is_the_same_everywhere(
+    listed: list[list[object]], most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch counts it from the recording's begin: what was there before is known where the model's tensors are listed."""
+    changes = [moment(12, 344, 1, 344, -1), moment(13, 256, 2, 600, -1), moment(14, -344, 1, 256, -1)]
+    path = trace(tmp_path, {**op("aten::mm", 10, 10), "args": {}}, *changes)
+    if listed:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"pyprof_memory": listed}))
+    loaded = pyprof.load(path)
+    [peak], [device] = loaded.summary().to_dict()["memory"], loaded.memory().to_dict()["devices"]  # type: ignore[misc]
+    assert (peak["allocated_bytes"], device["peak"]["allocated_bytes"]) == (most, most)
+    assert peak["relative"] is device["relative"] is (not listed)
+    for command in ("summary", "memory"):
+        assert main([command, str(path)]) == 0 and ("above its begin" in capsys.readouterr().out) is (not listed)
+
+
 def test_a_capture_without_allocations_says_how_to_record_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["memory", str(trace(tmp_path, op("aten::mm", 1, 5), event("kernel", "k", 2, 3)))]) == 1
     assert "no allocations were recorded\nhint: record them" in capsys.readouterr().err
