@@ -1,5 +1,5 @@
 """Compare the ranks of a job: who comes last to collectives, how long the others wait, which layer and op makes it late;
-compute, communication and idle time of each; bandwidth of collectives.
+compute, communication and idle time of each; bandwidth of collectives; the bubble of a pipeline.
 
 FILE is a folder that `pyprof parse -o FOLDER` wrote, captures, or folders of captures. One rank is in memory at a time.
 """
@@ -29,7 +29,7 @@ from pyprof.tables.table import Table, Texts
 
 _SHOWN = 10  # rows of a table on the screen
 # Tables on the screen, each with the column that decides which rows are shown.
-_SCREEN = {"ranks": "caused_us", "steps": "wait_us", "bandwidth": "time_us", "stragglers": ""}
+_SCREEN = {"ranks": "caused_us", "steps": "wait_us", "bandwidth": "time_us", "stragglers": "", "pipeline": "bubble_us"}
 _WIDEST = 40  # characters of a layer's name on the screen; its end says most
 
 

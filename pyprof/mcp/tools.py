@@ -31,7 +31,7 @@ ROWS, MOST_ROWS = 20, 1_000
 CHARACTERS, LEAST_CHARACTERS, MOST_CHARACTERS = 16_000, 2_000, 200_000
 GROUPS = ("op", "shape", "layer", "kernel", "family", "phase", "src")
 GAP_TABLES = ("streams", "steps", "ops", "gaps", "latency", "queue", "overlap", "what-if", "host")
-RANK_TABLES = ("ranks", "clocks", "steps", "collectives", "bandwidth", "stragglers", "matrix")
+RANK_TABLES = ("ranks", "clocks", "steps", "collectives", "bandwidth", "stragglers", "pipeline", "matrix")
 _KEPT = 2  # captures in memory
 _CODES = (
     (NotACapture, "not_a_capture"), (EmptyCapture, "empty_capture"), (InputError, "unreadable"), (ToolError, "missing_tool"),

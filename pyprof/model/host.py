@@ -147,6 +147,15 @@ class MemoryPeak(msgspec.Struct):
     relative: bool = False
 
 
+class Actions(msgspec.Struct):
+    """Actions of a pipeline that one process went through, in order: text of each (`PP:1F0`), its begin and its end."""
+
+    pid: int
+    texts: list[str]
+    begin_ns: list[int]
+    end_ns: list[int]
+
+
 class Host(msgspec.Struct):
     """Everything the host did beside launching. work: by kind of WORK; recorder: time that recording Python frames took of each
     thread; graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they
@@ -170,6 +179,7 @@ class Host(msgspec.Struct):
     doing: list[Doing] = []
     memory: list[MemoryPeak] = []
     begins: list[tuple[int, int, int]] = []
+    actions: list[Actions] = []
     allocations: list[AllocationCalls] = []
     compilations: list[Compilation] = []
     compiled: list[CompileEvent] = []

@@ -24,7 +24,7 @@ from pyprof.report.time.overview import Overview
 from pyprof.tables.table import Table
 
 _SHOWN = 4  # ranks with a section of their own
-_TABLES = ("ranks", "stragglers", "bandwidth")  # of `pyprof ranks`
+_TABLES = ("ranks", "pipeline", "stragglers", "bandwidth")  # of `pyprof ranks`
 
 
 class Rank(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 
 from pyprof.parse.attribution.pauses import LOADING, PYTHON
 from pyprof.report.ranks.causes import ALL_WORK, BEGUN, FIRST, Cause
+from pyprof.report.ranks.pipeline import lines as pipeline_lines
 from pyprof.report.ranks.survey import Survey, how_aligned
 from pyprof.report.ranks.timeline import APART, LATE, NOT_RECORDED
 
@@ -196,6 +197,8 @@ def lines(whole: Survey) -> Iterator[str]:
         moved = np.abs(whole.clocks.offset[aligned]).max()
         spread = float(np.median(whole.clocks.spread[aligned]))
         yield f"clocks: moved by at most {moved / 1e3:.3f} us to agree on collectives; left over {spread / 1e3:.3f} us"
+    if (pipeline := whole.pipeline) is not None:
+        yield from pipeline_lines(pipeline, whole.rank_numbers[pipeline.unit].tolist())
     total = int(whole.waits.caused.sum())
     if not met or not total:
         return

@@ -52,7 +52,7 @@ def of_records(records: Records) -> Busy:
 
 def breakdown(start: Ints, end: Ints, kind: Integers, step: Integers) -> Busy:
     """start, end: ns; kind: COMPUTE, COMMUNICATION or COPY; step: -1 outside of steps. Without steps the whole is one."""
-    steps, cuts = _windows(start, end, step)
+    steps, cuts = windows(start, end, step)
 
     def spent(rows: Bools) -> Ints:
         """The time of each step in which at least one of these runs."""
@@ -67,8 +67,8 @@ def breakdown(start: Ints, end: Ints, kind: Integers, step: Integers) -> Busy:
     return Busy(steps, np.stack(parts, axis=1))
 
 
-def _windows(start: Ints, end: Ints, step: Integers) -> tuple[Ints, Ints]:
-    """Steps in order of their begin, and these begins followed by the end of the last step."""
+def windows(start: Ints, end: Ints, step: Integers) -> tuple[Ints, Ints]:
+    """Steps in order of their begin, and these begins followed by the end of the last step; without steps the whole is one."""
     rows = np.flatnonzero(step >= 0)
     if not len(rows):
         return np.array([-1], np.int64), np.array([start.min(), end.max()], np.int64)

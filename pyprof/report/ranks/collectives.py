@@ -46,12 +46,14 @@ _SAME_SIZE = frozenset({"all_reduce", "reduce_scatter", "all_gather", "broadcast
 
 class Collective(NamedTuple):
     """kind: all_reduce, all_gather, ... or the kernel's name where that names none; nbytes: NCCL's S, None unknown; group: the
-    process group as the capture names it, '' unknown; group_size: ranks in it, None unknown."""
+    process group as the capture names it, '' unknown; group_size: ranks in it, None unknown; direction: `send` or `recv`, ''
+    both or unknown."""
 
     kind: str
     nbytes: int | None = None
     group: str = ""
     group_size: int | None = None
+    direction: str = ""
 
     @property
     def meets(self) -> bool:
@@ -80,16 +82,23 @@ def _kind_of(name: str) -> str | None:
     return next((kind for part, kind in _KINDS.items() if part in letters), None)
 
 
+def _direction(name: str) -> str:
+    sends, receives = "send" in name.lower(), "recv" in name.lower()
+    return "" if sends == receives else "send" if sends else "recv"
+
+
 def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
     """The collective that a kernel ran; calls: the ops around it, innermost first."""
     kind: str | None = None
     nbytes: int | None = None
-    group, size = "", None
+    group, size, way = "", None, ""
     for call in calls:
         if call.module not in _MODULES:
             continue
         facts: Facts = dict(call.kwargs)
-        own = _kind_of(str(facts.get("collective", ""))) or _kind_of(call.op)
+        collective = str(facts.get("collective", ""))
+        own = _kind_of(collective) or _kind_of(call.op)
+        way = way or _direction(collective) or _direction(call.op)
         kind = kind or own
         functional = call.module.endswith("c10d_functional")
         if not group:
@@ -112,7 +121,7 @@ def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
     if kind is None:
         named = _KERNEL.search(kernel)
         kind = (_kind_of(named["kind"]) if named else None) or short_name(kernel) or "unknown"
-    return Collective(kind, nbytes, group, size)
+    return Collective(kind, nbytes, group, size, way if kind == "send_recv" else "")
 
 
 def _sum(value: object) -> int | None:

@@ -1,4 +1,4 @@
-"""A survey -> the tables of the report: ranks, clocks, steps, collectives, bandwidth, stragglers, matrix.
+"""A survey -> the tables of the report: ranks, clocks, steps, collectives, bandwidth, stragglers, pipeline, matrix.
 
 Times are microseconds; of a rank they are the mean of its steps, so that ranks with different numbers of steps compare. Nothing
 is computed from records here.
@@ -15,6 +15,7 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Ints
 from pyprof.report.ranks.busy import MEASURES
 from pyprof.report.ranks.collectives import bus_factor
+from pyprof.report.ranks.pipeline import NO_PIPELINE
 from pyprof.report.ranks.survey import Survey, how_aligned
 from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, texts
@@ -200,6 +201,34 @@ def _stragglers(whole: Survey) -> Table:
     return joined("stragglers", cells, "what takes late ranks longer than the others, a step: a tenth of their delay or more")
 
 
+def _pipeline(whole: Survey) -> Table:
+    found = whole.pipeline or NO_PIPELINE
+    rows = np.argsort(whole.rank_numbers[found.unit], kind="stable") if found.unit else np.zeros(0, np.int64)
+    unknown = np.full(len(rows), -1, np.int64)
+    forward, backward, weight, _ = found.parts[rows].T
+    share = 100 * found.bubble[rows] / found.span[rows]
+    number = unknown if found.microbatches is None else unknown + 1 + found.microbatches
+    ideal = np.full(len(rows), np.nan if found.ideal is None else 100 * found.ideal)
+    named: list[str | None] = [",".join(map(str, found.stages[row])) or None for row in rows.tolist()]
+    cells: Cells = [
+        (_RANK, Integers.known(whole.rank_numbers[np.array(found.unit, np.int64)[rows]])),
+        (Header("stages", "Stages", "stages of the rank, as numbered in its ranges", width=2), listed(named)),
+        _count("microbatches", number, "of a step, by its ranges"),
+        _micro("forward", forward, "computing of forward actions"),
+        _micro("backward", backward, "computing of backward actions, of inputs alone where that of weights is apart"),
+        _micro("weight", weight, "computing of backward actions of weights"),
+        _micro("microbatch", found.microbatch[rows], "computing of one microbatch in all stages of the rank"),
+        _micro("bubble", found.bubble[rows], "nothing runs but a send or receive that ends before the next activity"),
+        (Header("share", "Share(%)", "the bubble's part of the step", "%", 2, share=True), Fractions.not_nan(share, 1)),
+        (Header("ideal", "Ideal(%)", "the same in the schedule with even stages", "%", 2), Fractions.not_nan(ideal, 1)),
+        (
+            Header("schedule", "Schedule", "which the order of the actions proves", width=2),
+            listed([found.schedule] * len(rows)),
+        ),
+    ]
+    return joined("pipeline", cells, "pipeline, times of a step on average")
+
+
 def _per_step(whole: Survey) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
     """(index of the rank, step, ns of each of PER_STEP) for each rank and step; NaN unknown."""
     unit = np.repeat(np.arange(len(whole.busy)), [len(busy.steps) for busy in whole.busy])
@@ -242,5 +271,5 @@ def matrix_of(whole: Survey, measure: str) -> Table:
 
 TABLES: dict[str, Callable[[Survey], Table]] = {
     "ranks": _ranks, "clocks": _clocks, "steps": _steps, "collectives": _collectives, "bandwidth": _bandwidth,
-    "stragglers": _stragglers, "matrix": _matrix,
+    "stragglers": _stragglers, "pipeline": _pipeline, "matrix": _matrix,
 }  # fmt: skip

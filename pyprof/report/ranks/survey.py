@@ -15,7 +15,7 @@ from pyprof.columns.types import Ints
 from pyprof.errors import InputError, PyprofError
 from pyprof.model.records import Records
 from pyprof.parse.records.locations import File
-from pyprof.report.ranks import busy, collectives
+from pyprof.report.ranks import busy, collectives, pipeline
 from pyprof.report.ranks.arrivals import Arrivals, RankWaits, arrivals, waits
 from pyprof.report.ranks.causes import Cause, Delayed, causes_of
 from pyprof.report.ranks.clocks import Clocks, align
@@ -31,13 +31,14 @@ _APART_NS = 200_000  # ends of one collective differ by less, if it is one
 
 class Survey:
     """All that is known of a job's ranks. units: without their records; every other column counts them in this order; busy:
-    times of each unit by step; communicates: whether it has collectives; files: numbers of the files with units; groups: ranks
-    of process groups, as recorded; failures: errors of files that cannot be used."""
+    times of each unit by step; stages: its part in a pipeline; communicates: whether it has collectives; files: numbers of the
+    files with units; groups: ranks of process groups, as recorded; failures: errors of files that cannot be used."""
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
         self.busy: list[busy.Busy] = []
         self.communicates: list[bool] = []
+        self.stages: list[pipeline.Stages | None] = []
         self.files: set[int] = set()
         self.groups: dict[str, int] = {}
         self.failures: list[PyprofError] = []
@@ -62,6 +63,9 @@ class Survey:
         self.timelines.add(records, origin, len(times.steps), unit.trace)
         self.busy.append(times)
         self.communicates.append(len(rows) > 0)
+        between = np.array([not one.meets for one in distinct] + [False], np.bool_)[code]
+        directions = [distinct[at].direction for at in code[between].tolist()]
+        self.stages.append(pipeline.of_records(records, rows[between], directions, times, unit.ends))
         self.files.add(file)
         self.groups |= {} if records.host is None else records.host.groups
         self.groups |= {one.group: one.group_size for one in distinct if one.group and one.group_size}
@@ -141,6 +145,11 @@ class Survey:
     def causes(self, row: int) -> list[Cause]:
         """Causes of one of `slowest`."""
         return [cause for cause in self.all_causes if cause.rank == row]
+
+    @cached_property
+    def pipeline(self) -> pipeline.Pipeline | None:
+        """What each rank waits for other stages, None if the job is no pipeline."""
+        return pipeline.pipeline_of(self.stages, self.groups.get("", len(self.units)))
 
     @property
     def notes(self) -> list[str]:

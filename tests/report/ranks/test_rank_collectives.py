@@ -64,7 +64,7 @@ def test_sizes_that_emit_nvtx_records_take_their_type_from_the_kernel(kernel: st
             [call("c10d::record_param_comms", collective="_allgather_base", input=t(3), output=t(12), group_size=4, group="7")],
             Collective("all_gather", 48, "7", 4),
         ),
-        (SEND, [call("c10d::record_param_comms", collective="send", input=t(3), output=t(3))], Collective("send_recv", 12)),
+        (SEND, [call("c10d::record_param_comms", collective="send", input=t(3), output=t(3))], Collective("send_recv", 12, direction="send")),
         (RING, [call("aten::mm", t(3, 3), t(3, 3))], Collective("all_reduce")),
     ],
 )  # fmt: skip

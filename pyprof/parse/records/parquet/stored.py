@@ -20,6 +20,7 @@ from pyprof.model.calltext import call_text, parse_call_text
 from pyprof.model.host import PLACE_KINDS, Host, MarkedSteps, Whereabouts
 from pyprof.model.host import VERSION as HOST_VERSION
 from pyprof.model.opcall import OpCall, sound_text
+from pyprof.model.pipeline import action_of
 from pyprof.model.records import SCHEMA_VERSION, GpuInfo, MarkedStep, Records, Stack, Unseen
 
 KEY = b"pyprof"
@@ -101,11 +102,14 @@ def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | 
     steps, host = found.steps or MarkedSteps(), found.host or Host()
     spans = [*host.recorder, *(one for some in host.work.values() for one in some)]
     columns = [(steps.number, steps.begin_ns, steps.end_ns), *((one.begin_ns, one.end_ns) for one in spans)]
+    columns += [(one.begin_ns, one.end_ns) for one in host.actions]
     columns += [(one.launch_ns, one.code) for one in host.doing]
     numbers = [*(number for some in columns for column in some for number in column), *host.frame_ns, *host.graph_launch_ns]
     numbers += [number for one in host.waits for number in (one.pid, one.tid, one.begin_ns, one.end_ns)]
     if any(len(column) != len(some[0]) for some in columns for column in some):
         raise ValueError("columns of unequal length")
+    if any(not one.texts or len(one.texts) != len(one.begin_ns) or None in map(action_of, one.texts) for one in host.actions):
+        raise ValueError("actions that are none")
     if any(not 0 <= one.text < len(host.texts) for one in host.waits):
         raise ValueError("a wait without a text")
     if any(not 0 <= code < len(one.names) for one in host.doing for code in one.code):
