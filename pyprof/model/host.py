@@ -147,7 +147,7 @@ class MemoryPeak(msgspec.Struct):
     relative: bool = False
 
 
-class Actions(msgspec.Struct):
+class StageActions(msgspec.Struct):
     """Actions of a pipeline that one process went through, in order: text of each (`PP:1F0`), its begin and its end."""
 
     pid: int
@@ -179,7 +179,7 @@ class Host(msgspec.Struct):
     doing: list[Doing] = []
     memory: list[MemoryPeak] = []
     begins: list[tuple[int, int, int]] = []
-    actions: list[Actions] = []
+    actions: list[StageActions] = []
     allocations: list[AllocationCalls] = []
     compilations: list[Compilation] = []
     compiled: list[CompileEvent] = []

@@ -15,7 +15,7 @@ FORWARD, BACKWARD, WEIGHT, OVERLAPPED = range(4)
 _PARTS = {"F": FORWARD, "B": BACKWARD, "I": BACKWARD, "W": WEIGHT}
 
 
-class Action(NamedTuple):
+class StageAction(NamedTuple):
     """stage: -1 not written; part: FORWARD, BACKWARD, WEIGHT, OVERLAPPED (a forward and a backward); kind: its letter;
     microbatch: its number, -1 of OVERLAPPED."""
 
@@ -25,11 +25,15 @@ class Action(NamedTuple):
     microbatch: int
 
 
-def action_of(text: str) -> Action | None:
+def action_of(text: str) -> StageAction | None:
     """The action of a range, None if it is none."""
     if (found := _ACTION.fullmatch(text)) is not None:
         stage, kind, microbatch = found.groups()
-        return Action(-1, OVERLAPPED, text, -1) if kind is None else Action(int(stage), _PARTS[kind], kind, int(microbatch))
+        return (
+            StageAction(-1, OVERLAPPED, text, -1)
+            if kind is None
+            else StageAction(int(stage), _PARTS[kind], kind, int(microbatch))
+        )
     if (found := _GPIPE.fullmatch(text)) is not None:
-        return Action(-1, _PARTS[found[1][0]], found[1][0], int(found[2]))
+        return StageAction(-1, _PARTS[found[1][0]], found[1][0], int(found[2]))
     return None

@@ -18,14 +18,13 @@ from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import Segments, quantiles, union
 from pyprof.columns.nesting import crossing, nest
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.model.host import Actions, AllocationCalls, Compilation, Host, Spans, Wait
+from pyprof.model.host import AllocationCalls, Compilation, Host, Spans, Wait
 from pyprof.model.markers import Kind
-from pyprof.model.pipeline import action_of
 from pyprof.model.trace import ActivityKind, Trace
 from pyprof.model.trace import Table as TraceTable
 from pyprof.parse.attribution.memory_peaks import memory_peaks
 from pyprof.parse.attribution.ops import ops_around
-from pyprof.parse.attribution.pauses import begins_of_steps, named_pauses
+from pyprof.parse.attribution.pauses import actions_of, begins_of_steps, named_pauses
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
 from pyprof.parse.attribution.whereabouts import whereabouts
@@ -129,24 +128,10 @@ class _HostOfCapture:
             loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
             allocations=self.allocations(), compilations=self.compilations(), memory=memory_peaks(trace), groups=trace.groups,
-            doing=doing, begins=begins_of_steps(trace) if doing else [], actions=self.actions(),
+            doing=doing, begins=begins_of_steps(trace) if doing else [], actions=actions_of(trace),
             whereabouts=whereabouts(trace, self.launch),
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip
-
-    def actions(self) -> list[Actions]:
-        """Actions of a pipeline, by process."""
-        ranges, pids = self.trace.ranges, self.trace.processes["pid"]
-        chosen = np.array([*(action_of(marker.text) is not None for marker in self.trace.markers), False], np.bool_)
-        rows = np.flatnonzero(chosen[ranges["label"]])
-        rows = rows[np.argsort(ranges["start_ns"][rows], kind="stable")]
-        process = self.process[ranges["thread"][rows]]
-        found = []
-        for one in distinct_values(process).tolist():
-            mine = rows[process == one]
-            texts = [self.trace.markers[code].text for code in ranges["label"][mine].tolist()]
-            found.append(Actions(int(pids[one]), texts, ranges["start_ns"][mine].tolist(), ranges["end_ns"][mine].tolist()))
-        return found
 
     def named(self, named: Callable[[str], object]) -> Bools:
         """Which calls have a name for which `named` returns something."""

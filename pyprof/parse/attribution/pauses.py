@@ -1,4 +1,5 @@
-"""The tables of a capture -> what a thread did in a pause before a launch, and when a process began a step.
+"""The tables of a capture -> what a thread did in a pause before a launch, when a process began a step, and the actions of
+a pipeline.
 
 Records hold kernels and their launches; only the capture has the ranges of the host's threads.
 """
@@ -9,11 +10,12 @@ import re
 
 import numpy as np
 
-from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import spans
 from pyprof.columns.types import Array, Ints
-from pyprof.model.host import NAME_END, Doing
+from pyprof.model.host import NAME_END, Doing, StageActions
 from pyprof.model.markers import Kind
+from pyprof.model.pipeline import action_of
 from pyprof.model.trace import Trace
 from pyprof.parse.attribution.launches import take
 
@@ -129,3 +131,19 @@ def begins_of_steps(trace: Trace) -> list[tuple[int, int, int]]:
     (pids, steps), _, code = distinct_rows(keys, numbers)
     first, _ = spans(code, times, times, len(pids))
     return list(zip(pids.tolist(), steps.tolist(), first.tolist(), strict=True))
+
+
+def actions_of(trace: Trace) -> list[StageActions]:
+    """Actions of a pipeline, by process."""
+    ranges, of_thread = trace.ranges, trace.threads["process"]
+    chosen = np.array([*(action_of(marker.text) is not None for marker in trace.markers), False], np.bool_)
+    rows = np.flatnonzero(chosen[ranges["label"]])
+    rows = rows[np.argsort(ranges["start_ns"][rows], kind="stable")]
+    process = of_thread[ranges["thread"][rows]]
+    found = []
+    for one in distinct_values(process).tolist():
+        mine = rows[process == one]
+        texts = [trace.markers[code].text for code in ranges["label"][mine].tolist()]
+        pid = int(trace.processes["pid"][one])
+        found.append(StageActions(pid, texts, ranges["start_ns"][mine].tolist(), ranges["end_ns"][mine].tolist()))
+    return found

@@ -20,7 +20,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.intervals import union
 from pyprof.columns.types import Array, Bools, Floats, Ints
-from pyprof.model.pipeline import FORWARD, OVERLAPPED, WEIGHT, Action, action_of
+from pyprof.model.pipeline import FORWARD, OVERLAPPED, WEIGHT, StageAction, action_of
 from pyprof.model.records import PHASES, Records
 from pyprof.report.ranks.busy import Busy, windows
 
@@ -40,12 +40,12 @@ class Stages(NamedTuple):
     ends: bool
     parts: Ints
     begins: list[str]
-    orders: list[list[Action]]
+    orders: list[list[StageAction]]
     forwards: float
 
 
 class Pipeline(NamedTuple):
-    """A row a rank that is part of it, ns a step: span and bubble (NaN unknown), parts (as `Action.part`, NaN unknown),
+    """A row a rank that is part of it, ns a step: span and bubble (NaN unknown), parts (as `StageAction.part`, NaN unknown),
     microbatch: computing of one microbatch through all stages of the rank (NaN unknown).
 
     unit: number of each; stages: of each rank, as written; microbatches: of a step, None unknown; depth: stages in all, None
@@ -125,10 +125,10 @@ def _bubble(start: Ints, end: Ints, between: Bools, cuts: Ints) -> Ints:
     return _covered(begun, over, begun < over, cuts)
 
 
-def _actions(records: Records, start: Ints) -> tuple[list[Action], Array]:
+def _actions(records: Records, start: Ints) -> tuple[list[StageAction], Array]:
     """The distinct actions, and the one in which the host launched each row, -1 none. By time: what autograd's own thread
     launches belongs to the action that waits for it. start: of a row without a launch."""
-    codes: dict[Action, int] = {}
+    codes: dict[StageAction, int] = {}
     at = np.where(records["launch_ns"] >= 0, records["launch_ns"], start)
     found = np.full(len(at), -1)
     for one in [] if records.host is None else records.host.actions:
@@ -141,11 +141,13 @@ def _actions(records: Records, start: Ints) -> tuple[list[Action], Array]:
     return [*codes], found
 
 
-def _orders(step: Array, start: Ints, rows: Ints, of_row: Array, actions: Sequence[Action], steps: Ints) -> list[list[Action]]:
+def _orders(
+    step: Array, start: Ints, rows: Ints, of_row: Array, actions: Sequence[StageAction], steps: Ints
+) -> list[list[StageAction]]:
     """The actions of each of `steps` in order of begin; rows: what they compute."""
     rows = rows[np.argsort(start[rows], kind="stable")]
     distinct = distinct_rows(step[rows], of_row[rows])
-    found = dict[int, list[Action]]()
+    found = dict[int, list[StageAction]]()
     for at in np.argsort(distinct.first, kind="stable").tolist():
         number, code = distinct.columns[:, at].tolist()
         found.setdefault(number, []).append(actions[code])
@@ -189,7 +191,7 @@ def _begins_tell(units: Sequence[Stages]) -> bool:
     return all(0 < one["send"] <= one["recv"] and one["send"] + one["recv"] == len(units) for one in each)
 
 
-def _microbatches(order: Sequence[Action]) -> int:
+def _microbatches(order: Sequence[StageAction]) -> int:
     return len({action.microbatch for action in order if action.microbatch >= 0})
 
 
@@ -244,7 +246,7 @@ def _saves(found: Pipeline) -> float | None:
 
 
 def lines(found: Pipeline, ranks: Sequence[int]) -> list[str]:
-    """What the pipeline loses, a line each; none where it loses less than LEAST_SHARE or that is unknown. ranks: the number of
+    """The bubble in words, a line each; none where it is less than LEAST_SHARE of the steps or unknown. ranks: the number of
     each row's rank."""
     if not found.share >= LEAST_SHARE:
         return []
