@@ -148,7 +148,7 @@ class Survey:
 
     @cached_property
     def pipeline(self) -> pipeline.Pipeline | None:
-        """What each rank waits for other stages, None if the job is no pipeline."""
+        """The bubble of each rank, None if the job is no pipeline."""
         return pipeline.pipeline_of(self.stages, self.groups.get("", len(self.units)))
 
     @property
