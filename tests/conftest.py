@@ -19,7 +19,7 @@ SHARED = ROOT.parent / "shared"
 settings.register_profile("explore", deadline=None)
 settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)  # scripts/compat.py
 settings.register_profile("thorough", deadline=None, derandomize=True)  # scripts/test --all
-settings.register_profile("pyprof", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("pyprof", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("pyprof")
 
 if workers := os.environ.get(

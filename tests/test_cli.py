@@ -254,6 +254,7 @@ def test_output_that_cannot_be_written_is_one_line(arguments: list[str], end: st
 def test_output_that_reaches_a_limit_of_size(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # which loses short writes
+    env["PYTHONDONTWRITEBYTECODE"] = "1"  # or what Python compiles is cut as well, for every later start
     with (tmp_path / "out.txt").open("wb") as out:
         done = subprocess.run(
             [sys.executable, "-m", "pyprof", "prof", "--help"], stdout=out, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env,

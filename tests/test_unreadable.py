@@ -25,6 +25,7 @@ from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
+from tests import examples
 from tests.test_loading import torch_trace
 from tests.tiny import SCHEMA, Nsys
 
@@ -130,7 +131,7 @@ _PIECES = st.sampled_from(
 TEXTS = st.one_of(st.text(max_size=40), st.lists(st.one_of(_PIECES, st.text(max_size=4)), max_size=14).map("".join))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(TEXTS)
 def test_any_text_means_something_and_reads_back(text: str) -> None:
     bare, seq, op_id, keyed = split_ids(text)
@@ -144,7 +145,7 @@ def test_any_text_means_something_and_reads_back(text: str) -> None:
         assert call_text(again) == call_text(marker.call)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.text(max_size=20) | TEXTS, min_size=1, max_size=4))
 def test_any_texts_on_a_stack_give_a_table_and_lines_that_read_back(tmp_path: Path, texts: list[str]) -> None:
     n = Nsys()
@@ -184,7 +185,7 @@ ODD = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.sampled_from([RECORD, OURS]), st.sampled_from(sorted(OURS)), ODD, st.booleans())
 def test_any_value_in_a_record_is_read_or_refused_by_number(
     record: dict[str, Any], key: str, value: Any, as_json: bool
@@ -255,7 +256,7 @@ def _capture() -> Nsys:
     return n
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 @pytest.mark.slow
 def test_any_cell_may_hold_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
@@ -386,7 +387,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     }
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.sampled_from(["net.sqlite", "net.dict", "trace.json"]), st.integers(0, 1 << 20), st.binary(max_size=40), st.booleans(),
        st.sampled_from(["x", "x.dict", "x.sqlite", "x.json", "x.json.gz"]))  # fmt: skip
 def test_a_damaged_file_gives_a_table_or_one_line_and_a_hint(

@@ -90,6 +90,7 @@ def _go_on(fault: dict[str, Any], answers: int) -> None:
     signal.alarm(LIMIT_S)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     done, at, number = [0], fault.get("at", -1), fault.get("number", 0)
+    sys.dont_write_bytecode = True  # half a compiled file would be found by every later process
     if "size" in fault:
         resource.setrlimit(resource.RLIMIT_FSIZE, (fault["size"], fault["size"]))
     if "user" in fault:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyprof.compiled.kernel_source import cpp_kernel, triton_kernel
 from pyprof.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.errors import InputError
+from tests import examples
 
 HEAD = "# AOT ID: ['{graph}']\nfrom torch._inductor.async_compile import AsyncCompile\nasync_compile = AsyncCompile()\n"
 TRITON = """
@@ -317,7 +318,7 @@ def test_what_is_not_a_module_is_refused(tmp_path: Path) -> None:
         read_module(tmp_path / "broken.py")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 30), st.sampled_from("(){}[];,=+-'x1\n ")), min_size=1, max_size=8)
 )

@@ -17,6 +17,7 @@ from pyprof.model import markers
 from pyprof.model.opcall import UNKNOWN, DTypeArg, TensorSpec, parse_call
 from pyprof.nvtx.describe import describe_call, describe_value
 from pyprof.nvtx.wrapper import MAX_MARKER_BYTES
+from tests import examples
 
 
 def test_linear_is_told_with_shapes_dtypes_strides_gradient_and_line(recorder: Recorder) -> None:
@@ -189,7 +190,7 @@ _values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.lists(_values, max_size=4))
 @example([-0.0, float("nan"), float("-inf"), complex(-0.0, 1), True, 1, -1, "'\\\n,(", [(), []], slice(None, -1, 2), ..., None])
 def test_described_arguments_survive_the_text(values: list[object]) -> None:

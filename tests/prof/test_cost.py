@@ -18,6 +18,7 @@ from pyprof.prof.columns import COLUMNS
 from pyprof.prof.cost import cost_records
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import choose
+from tests import examples
 from tests.given import records_of
 from tests.prof.formulas.formula_oracles import call, t
 from tests.tiny import Nsys
@@ -54,7 +55,7 @@ def test_without_a_main_kernel_the_longest_carries_it(tmp_path: Path) -> None:
     assert cost_records(_records(n, tmp_path)).matmul_flops.tolist() == [0, FLOPS]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.sampled_from([GEMM, ADD, SPLITK]), st.integers(0, 10**7)), min_size=1, max_size=7), st.integers(1, 3)
 )

@@ -147,8 +147,8 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def _start(folder: Path, *words: str | Path) -> Done:
-    env = _environment()
+def _start(folder: Path, *words: str | Path, **variables: str) -> Done:
+    env = _environment() | variables
     text = [str(word) for word in words]
     return subprocess.run(text, capture_output=True, text=True, input="hello", cwd=folder, env=env, timeout=300, check=False)
 
@@ -262,7 +262,8 @@ def test_a_disk_that_is_full_is_named_as_the_cause(tmp_path: Path) -> None:
     """A limit on the size of files fails in the same way, within torch, which only logs it. The program ends as always."""
     (tmp_path / "own.py").write_text(LIGHT + "import torch\nfor _ in range(300): torch.ones(2) @ torch.ones(2)\nprint('done')")
     limited = ("bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-m", "pyprof", "run", "--tool", "torch")
-    done = _start(tmp_path, *limited, "-o", "out", "own.py")
+    # Python would cut what it compiles as well, and find half a file in every later start.
+    done = _start(tmp_path, *limited, "-o", "out", "own.py", PYTHONDONTWRITEBYTECODE="1")
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert "out.json.gz: the trace could not be written: torch.profiler could not write to" in done.stderr
     assert "left no capture (the reason is above)" in done.stderr and "os._exit" not in done.stderr

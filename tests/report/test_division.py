@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pyprof.model.records import COLUMNS, PHASES, Records
 from pyprof.model.trace import ActivityKind
 from pyprof.report.time.division import BUSY, Division, mean_parts
+from tests import examples
 
 GEMM = "ampere_sgemm_128x64_tn"
 
@@ -29,7 +30,7 @@ def _records(rows: list[tuple[int, int, int, int]]) -> Records:
 
 
 @given(_ROWS, st.integers(0, 20), st.integers(0, 25))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_every_nanosecond_belongs_to_one_record_or_one_gap(
     rows: list[tuple[int, int, int, int]], begin: int, length: int
 ) -> None:

@@ -25,6 +25,7 @@ from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.waits import Waits
 from pyprof.tables.table import AnyTable, printed
+from tests import examples
 from tests.timeline import overview_of
 from tests.tiny import Nsys, tid
 
@@ -219,7 +220,7 @@ def captures_drawn(draw: st.DrawFn) -> tuple[list[Row], Host | None, int]:
     return rows, draw(st.sampled_from([None, Host(waits=waits, texts=[("call", "-", "-")])])), unit
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(captures_drawn(), st.integers(0, 1 << 16))
 def test_wall_is_busy_and_causes_to_the_nanosecond(drawn: tuple[list[Row], Host | None, int], seed: int) -> None:
     small, host, unit = drawn

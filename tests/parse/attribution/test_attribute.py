@@ -16,6 +16,7 @@ from pyprof.loading.formats import op_rules
 from pyprof.loading.load import open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
+from tests import examples
 from tests.tiny import SESSION_END, Nsys, rules
 
 GEMM, ADD, COPY = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)", "void copy_kernel<2>(int)"
@@ -349,7 +350,7 @@ def _stacks(draw: st.DrawFn) -> list[tuple[int, int]]:
     return done
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_stacks(), st.integers(0, 100), st.lists(st.integers(0, 100), min_size=1, max_size=8))
 def test_stacks_equal_brute_force_and_row_order_changes_nothing(
     tmp_path: Path, ranges: list[tuple[int, int]], seed: int, launches: list[int]

@@ -18,6 +18,7 @@ from pyprof.model.trace import Trace, make_table
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.launches import launch_of_activity
 from pyprof.parse.records.netdict.write import lines
+from tests import examples
 from tests.tiny import SESSION_END, Nsys, tid
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"
@@ -60,7 +61,7 @@ def test_an_id_used_again_belongs_to_the_call_begun_last_before_the_kernel(tmp_p
     assert [op(row) for row in rows_of(n, tmp_path)] == ["mm", "mm", "add"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_launches_equal_brute_force(data: st.DataObject) -> None:
     """Whatever the range of the ids: in a table, or by searching."""
@@ -161,7 +162,7 @@ def test_an_engine_range_inside_a_backward_function_ends_what_it_says(tmp_path: 
     assert row["dir"] == "bprop" and "fwd_instance" not in row
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 10**9))
 def test_no_order_of_rows_shows_however_many_tie(tmp_path: Path, seed: int) -> None:
     random_ = random.Random(seed)

@@ -17,6 +17,7 @@ from pyprof.parse.attribution import slices
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.slices import Slice, Slices
 from pyprof.parse.records.netdict.write import lines
+from tests import examples
 from tests.parse.attribution.test_oracle import World
 from tests.tiny import Nsys, tid
 
@@ -51,7 +52,7 @@ def forests(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
     return draw(st.permutations(found))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(forests(), st.lists(st.integers(-1, 220), min_size=1, max_size=40), st.integers(1, 50), st.randoms())
 def test_a_slice_has_all_that_is_open_in_it_and_every_whole_range_with_all_inside(
     ranges: list[tuple[int, int, int, int]], when: list[int], most: int, random: object

@@ -16,6 +16,7 @@ from pyprof.errors import EmptyCapture, NotACapture, PyprofError
 from pyprof.loading.load import load_capture, load_counters, open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
+from tests import examples
 from tests.tiny import rules
 
 MAIN, ENGINE = 0xEADC3740, 0x1B000000
@@ -128,7 +129,7 @@ ODD = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.sampled_from([(table, column) for table, columns in CELLS.items() for column in columns.split()]), ODD, st.integers(1, 4)
 )

@@ -18,6 +18,7 @@ from pyprof.loading.load import load_capture, open_trace
 from pyprof.model.trace import Trace
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import sqlite
+from tests import examples
 from tests.conftest import ROOT
 from tests.parse.sources.test_columns import all_ways, refuse
 from tests.parse.sources.test_nvprof import CELLS, NAMES, ODD, write
@@ -55,7 +56,7 @@ def untyped(db: sqlite3.Connection, table: str) -> None:
     )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.sampled_from([(table, column) for table, columns in CELLS.items() for column in columns.split()]),
     ODD,

@@ -19,6 +19,7 @@ from pyprof.help import page
 from pyprof.model.opcall import OpCall
 from pyprof.prof.formulas import evaluate, evaluate_backward, known, matmul_class, registry
 from pyprof.prof.formulas.binding import Plan
+from tests import examples
 from tests.prof.formulas.formula_oracles import call, describe, dispatched
 
 SIZE = st.integers(1, 5)
@@ -45,7 +46,7 @@ def _call_of(name: str, *args: Any, **kwargs: Any) -> OpCall:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_products_agree_with_flop_counter(data: st.DataObject) -> None:
     b, m, n, k = (data.draw(SIZE) for _ in range(4))
     x, y, z = torch.rand(b, m, k), torch.rand(b, k, n), torch.rand(k, n)
@@ -83,7 +84,7 @@ def convolutions(draw: st.DrawFn) -> tuple[int, dict[str, Any], torch.Tensor, to
 
 
 @given(convolutions())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_convolutions_agree_with_flop_counter(case: tuple[int, dict[str, Any], torch.Tensor, torch.Tensor, bool]) -> None:
     rank, options, x, w, transposed = case
     op = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
@@ -94,7 +95,7 @@ def test_convolutions_agree_with_flop_counter(case: tuple[int, dict[str, Any], t
 
 
 @given(convolutions())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_backward_of_convolutions_is_that_of_the_direct_form(
     case: tuple[int, dict[str, Any], torch.Tensor, torch.Tensor, bool],
 ) -> None:

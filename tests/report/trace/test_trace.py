@@ -18,6 +18,7 @@ from pyprof.cli import main
 from pyprof.commands import trace as command
 from pyprof.loading.load import load
 from pyprof.parse.records.netdict.write import lines
+from tests import examples
 from tests.tiny import Nsys
 
 Event = dict[str, Any]
@@ -98,7 +99,12 @@ _TIME = st.integers(1, 300)
 _SPAN = st.tuples(_TIME, st.integers(1, 40))
 
 
-@settings(max_examples=25, deadline=None, phases=(Phase.generate,), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(25),
+    deadline=None,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     ranges=st.lists(st.tuples(_SPAN, st.sampled_from(("a", LINEAR, 'l.0 #pyprof{"layer":"L"}', "step")), st.booleans())),
     kernels=st.lists(st.tuples(_TIME, _SPAN, st.integers(7, 8), st.booleans())),

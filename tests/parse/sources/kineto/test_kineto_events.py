@@ -17,6 +17,7 @@ from pyprof.errors import InputError
 from pyprof.parse.sources.kineto.events import Event, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.ops import OpArgs
 from pyprof.parse.sources.kineto.trace_file import TraceFile
+from tests import examples
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     ['},{"ph":', '}, {"name": "x', "}\n,\n{", '"traceEvents": [', "\\", '\\"', "]}"]
@@ -63,7 +64,7 @@ def all_of(file: TraceFile) -> list[Event]:
     return found
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(EVENTS, st.sampled_from([64, 200, 1000]), st.sampled_from([None, 2]), st.booleans(), st.booleans())
 def test_blocks_of_any_size_give_what_the_json_module_gives(
     tmp_path: Path, events: list[dict[str, Any]], size: int, indent: int | None, packed: bool, ascii_: bool

@@ -19,6 +19,7 @@ from pyprof.errors import InputError
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages import reader as pages
 from pyprof.parse.sources.sqlite_pages.reader import OddFile, PageReader, Schema
+from tests import examples
 
 Rows = list[tuple[Any, ...]]
 SCHEMAS = (
@@ -125,7 +126,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_every_sound_table_reads_as_sqlite_reads_it() -> None:
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
     @given(tables(), st.sets(st.sampled_from(ASKED), min_size=1).map(sorted))
     def check(table: dict[str, Any], columns: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -141,7 +142,7 @@ def test_every_sound_table_reads_as_sqlite_reads_it() -> None:
 def test_a_damaged_file_reads_as_sqlite_reads_it_or_is_odd() -> None:
     outcomes = {"same": 0, "odd": 0}
 
-    @settings(max_examples=180, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(180), deadline=None, suppress_health_check=list(HealthCheck))
     @given(tables(), st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8))
     def check(table: dict[str, Any], damage: list[tuple[float, int]]) -> None:
         table["page"] = min(table["page"], 4096)
