@@ -268,6 +268,15 @@ def test_what_is_passed_by_mistake_is_named(tmp_path: Path, begins: bytes, named
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["net.dict", "net.parquet"])
+def test_records_in_place_of_a_capture_are_named(
+    tmp_path: Path, data: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["parse", str(data / "nsys_ops.sqlite"), "-o", str(tmp_path / name)]) == 0
+    assert main(["parse", str(tmp_path / name)]) == 1
+    assert f"not a capture\nhint: pyprof prof {tmp_path / name}" in capsys.readouterr().err
+
+
 def test_a_protocol_buffer_is_named(tmp_path: Path) -> None:
     (tmp_path / "host.xplane.pb").write_bytes(b"\x0a\x90\x01\x08\x01\x12\x09/host:CPU")
     with pytest.raises(NotACapture, match="xplane"):

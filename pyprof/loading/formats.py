@@ -369,6 +369,8 @@ def _unknown(given: Input, formats: tuple[InputFormat, ...]) -> InputError:
     if given.path.suffix in (".pb", ".pftrace", ".perfetto-trace"):
         what = "a protocol buffer, such as JAX's xplane.pb or a trace of Perfetto, not a capture"
         return NotACapture(f"{given.name}: {what}", "record with torch.profiler or nsys: pyprof run python PROGRAM.py")
+    if any(form.sniff(given) for form in RECORDS):
+        return NotACapture(f"{given.name}: records, as `pyprof parse` writes them, not a capture", f"pyprof prof {name}")
     if given.text(len(SQLITE)).startswith((SQLITE, b"PAR1")):
         return NotACapture(f"{given.name}: compressed; of captures only traces in JSON are read so", f"gunzip -k {name}")
     return NotACapture(

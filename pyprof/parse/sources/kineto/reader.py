@@ -156,6 +156,8 @@ class _TraceReader:
                 f"{self.file.name}: a trace of events, but not of torch.profiler",
                 "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
             )
+        if self.file.notes:
+            raise InputError(f"{self.file.name}: {self.file.notes[0]}, none of them an op", "export or copy it again")
         raise EmptyCapture(
             f"{self.file.name}: nothing was captured: neither GPU activity nor ops",
             "check that prof.step() is called and that the schedule reaches its active steps before the program ends",

@@ -226,6 +226,15 @@ def test_a_file_that_was_cut_is_read_up_to_its_last_whole_event(tmp_path: Path, 
     assert f"read are the {events} events before byte" in note and events == {2: 18, 300: 16}.get(behind, 17)
 
 
+def test_a_cut_before_the_first_op_is_the_reason(tmp_path: Path) -> None:
+    events = [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "python"}}, *mms(1)]
+    path = written(tmp_path / "t.json", events)
+    text = path.read_text()
+    path.write_text(text[: text.index("aten::mm")])
+    with pytest.raises(InputError, match="the file ends in the middle: read are the 1 events"):
+        open_trace(path)
+
+
 @pytest.mark.parametrize("size", [-3, -(1 << 62), 1 << 62])
 @pytest.mark.parametrize("name", ["aten::mm", "aten::add"])
 def test_sizes_that_no_tensor_has_are_unknown_with_a_reason(tmp_path: Path, size: int, name: str) -> None:
