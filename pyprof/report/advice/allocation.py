@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.columns.types import Ints
-from pyprof.report.advice.base import Advice, IdleTime, idle_time, ms
+from pyprof.report.advice.base import Advice, IdleTime, idle_time, told
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.03  # of the wall time
@@ -28,7 +28,7 @@ def find(overview: Overview) -> Advice | None:
     if not len(idle.rows) or idle.saves_ns <= _LEAST * wall:
         return None
     often = len(idle.rows) >= _OFTEN and idle.own_ns[0] * 2 <= idle.own_ns.sum()
-    evidence = f"{ms(idle.time_ns)} of {ms(wall)} idle while the host allocated or freed memory of the device"
+    evidence = f"{told(idle.time_ns)} of {told(wall)} idle while the host allocated or freed memory of the device"
     if calls := _calls(overview, idle):
         evidence += f": {calls}"
     if not often and (overview.steps is None or len(overview.steps) == 1):
@@ -48,7 +48,7 @@ def _calls(overview: Overview, idle: IdleTime) -> str:
         for at in np.flatnonzero(near).tolist():
             found.setdefault(calls.names[code[at]], []).append(int(until[at] - since[at]))
     most = sorted(found.items(), key=lambda item: (-sum(item[1]), item[0]))[:_SHOWN]
-    return "; ".join(f"{len(ns):,} x {name}, {ms(sum(ns))}, the longest {ms(max(ns))}" for name, ns in most)
+    return "; ".join(f"{len(ns):,} x {name}, {told(sum(ns))}, the longest {told(max(ns))}" for name, ns in most)
 
 
 def _overlap(since: Ints, until: Ints, begin: Ints, end: Ints) -> Ints:

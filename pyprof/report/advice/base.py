@@ -22,9 +22,11 @@ from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import params
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.tables.units import human
 
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
 _SEVERAL = 3  # steps needed to tell what is usual
+_ALIKE = 0.2  # of the larger of two savings that differ little
 LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line
 
 
@@ -73,6 +75,14 @@ class Advice(NamedTuple):
         """Its members in JSON."""
         names = ("kind", "saves_ns", "alone_ns", "after", "time_ns", "peak_bytes", "evidence", "do")
         return {**{name: getattr(self, name) for name in names}, "places": [place._asdict() for place in self.places]}
+
+
+def differs_alone(one: Advice) -> int | None:
+    """What it saves alone, where that is much more or less than what it adds to the advice above it; None elsewhere."""
+    saves, alone = one.saves_ns, one.alone_ns
+    if saves is None or alone is None or one.after is not None or abs(alone - saves) <= _ALIKE * max(alone, saves):
+        return None
+    return alone
 
 
 def cut_ns(overview: Overview, rows: Ints, wish_ns: Ints | Floats) -> Ints:
@@ -179,10 +189,9 @@ def idle_time(overview: Overview, cause: str) -> IdleTime:
     return IdleTime(total, total - once, rows, own, lasting)
 
 
-def ms(time_ns: float) -> str:
-    """A time in ms: 285, 6.3 or 0.07."""
-    value = time_ns / 1e6
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2g} ms"
+def told(time_ns: float) -> str:
+    """A time with its unit: `285 ms`, `6.32 ms`, `71.0 us`."""
+    return human(time_ns, "ns")
 
 
 def counted(number: int, what: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, told
 from pyprof.report.advice.host_code import described
 from pyprof.report.time.overview import Overview
 
@@ -34,11 +34,11 @@ def find(overview: Overview) -> Advice | None:
     own = np.sort(idle.own_ns)[::-1]
     many = int(np.searchsorted(np.cumsum(own), _OF_A_GAP * own.sum())) + 1
     least, most = own[many - 1], own[0]
-    span = ms(most) if ms(least) == ms(most) else f"{ms(least)} to {ms(most)}"
+    span = told(most) if told(least) == told(most) else f"{told(least)} to {told(most)}"
     evidence = f"{counted(many, 'gap')} of {span} in which the host {_WHERE[how]}: "
-    evidence += f"{ms(idle.time_ns)} of {ms(overview.division.wall_ns)}"
+    evidence += f"{told(idle.time_ns)} of {told(overview.division.wall_ns)}"
     places = overview.host_places("data_loading")
     if places is not None and (place := places.deepest()) is not None and "enumerate(DataLoader)" not in place.name:
-        evidence += f", {ms(place.whole_ns / max(overview.division.count, 1))} in {described(place)}"
+        evidence += f", {told(place.whole_ns / max(overview.division.count, 1))} in {described(place)}"
     do = _DO[how] if overview.division.on_gpu else _DO[how].replace(" pin_memory=True,", "")
     return Advice("data_loading", idle.change, idle.time_ns, evidence, do)

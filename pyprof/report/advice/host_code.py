@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pyprof.parse.sources.kineto.python import USER, rank_of
-from pyprof.report.advice.base import Advice, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, told
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
 
@@ -30,17 +30,17 @@ def find(overview: Overview) -> Advice | None:
     places = overview.host_places("host")
     if places is None or not division.on_gpu or idle.saves_ns <= _LEAST * division.wall_ns:
         return None
-    devices, evidence = max(division.count, 1), f"the device idles {ms(idle.time_ns)} while the host does something else"
+    devices, evidence = max(division.count, 1), f"the device idles {told(idle.time_ns)} while the host does something else"
     if (place := places.deepest()) is not None:
-        evidence += f": {ms(place.whole_ns / devices)} in {described(place)}"
+        evidence += f": {told(place.whole_ns / devices)} in {described(place)}"
         if place.inside_of and place.kind == "range":
             evidence += f" (in {place.inside_of[-1]})"
         do = _MPI if place.name.startswith("MPI_") else _STREAM if _streams(place) else _DO
     else:
         some = [one for one in places.by_name() if one.own_ns >= _NAMED * places.total_ns][:_MOST]
-        texts = [f"{ms(one.own_ns / devices)} in {counted_name(one)}" for one in some]
+        texts = [f"{told(one.own_ns / devices)} in {counted_name(one)}" for one in some]
         rest = places.total_ns - sum(one.own_ns for one in some)
-        evidence += f": {', '.join([*texts, f'{ms(rest / devices)} in code that no range or frame names'])}"
+        evidence += f": {', '.join([*texts, f'{told(rest / devices)} in code that no range or frame names'])}"
         do = _RECORD if overview.uses_torch else _RANGES
     return Advice("host_code", idle.change, idle.time_ns, evidence, do)
 

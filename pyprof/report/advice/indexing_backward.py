@@ -14,7 +14,7 @@ from pyprof.columns.types import Bools, Ints
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, ms, named, places
+from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places, told
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 
@@ -62,10 +62,13 @@ def find(overview: Overview) -> Advice | None:
         return None
     where, time = places(overview, whole, held[whole]), mean_ns(overview, held[whole])
     (most,) = places(overview, rows, held[rows], 1)
-    part, writes, adds = 100 * time / max(overview.busy_ns, 1), *(ms(mean_ns(overview, held[some])) for some in (filled, added))
+    part, writes, adds = (
+        100 * time / max(overview.busy_ns, 1),
+        *(told(mean_ns(overview, held[some])) for some in (filled, added)),
+    )
     evidence = (
-        f"backward of {int(often[many].sum()):,} slices fills the whole tensor for each: {ms(time)}, {part:.0f} % of the busy "
-        f"time; {writes} writes zeros, {adds} adds them up: {named(where)}"
+        f"backward of {int(often[many].sum()):,} slices fills the whole tensor for each: {told(time)}, {part:.0f} % of the "
+        f"busy time; {writes} writes zeros, {adds} adds them up: {named(where)}"
     )
     do = _DO["index" if most.op == "index" else ""]
     # Of each tensor's launches in a step one stays.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, idle_time, ms, named, places
+from pyprof.report.advice.base import Advice, idle_time, named, places, told
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.03  # of the wall time: with less the device is what the program waits for
@@ -31,7 +31,7 @@ def find(overview: Overview) -> Advice | None:
     time = records["dur_ns"][launched]
     where = places(overview, after, idle.own_ns)
     evidence = (
-        f"the device idles {ms(idle.time_ns)} because {len(idle.rows):,} of {len(launched):,} activities were launched late "
+        f"the device idles {told(idle.time_ns)} because {len(idle.rows):,} of {len(launched):,} activities were launched late "
         f"(median activity {np.median(time) / 1e3:.1f} us); most before {named(where)}"
     )
     graphed = (records["kind"][launched] == ActivityKind.GRAPH) | (records["graph_node"][launched] >= 0)

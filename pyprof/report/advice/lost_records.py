@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyprof.report.advice.base import Advice, counted, ms
+from pyprof.report.advice.base import Advice, counted, told
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time
@@ -19,7 +19,7 @@ def find(overview: Overview) -> Advice | None:
         return None
     gaps = counted(len(overview.idle.rows_of("unrecorded")[0]), "gap")
     evidence = (
-        f"{ms(time)} in {gaps} before or inside of work that had been launched long ago: "
+        f"{told(time)} in {gaps} before or inside of work that had been launched long ago: "
         "the device ran something that is not in the capture"
     )
     return Advice("lost_records", None, time, evidence, _DO)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.model.records import PHASES
-from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, ms
+from pyprof.report.advice.base import Advice, counted, cut_ns, is_worth, mean_ns, told
 from pyprof.report.ranks.collectives import of_records
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
@@ -42,8 +42,8 @@ def find(overview: Overview) -> Advice | None:
         return None
     whole, mean = mean_ns(overview, time), human(float(sizes.mean()), "B")
     evidence = (
-        f"{len(rows):,} all_reduces of {mean} on average, one a tensor, take {ms(whole)}; the shortest takes "
-        f"{human(int(time.min()), 'ns')} whatever it carries, {buckets} buckets of {human(_BUCKET, 'B')} would do"
+        f"{len(rows):,} all_reduces of {mean} on average, one a tensor, take {told(whole)}; the shortest takes "
+        f"{human(int(time.min()), 'ns')} whatever it carries, {counted(buckets, 'bucket')} of {human(_BUCKET, 'B')} would do"
     )
     in_order = rows[np.lexsort((records["start_ns"][rows], division.device[rows]))]
     merged = in_order[np.arange(len(rows)) % -(-len(rows) // buckets) != 0]  # the launch of each bucket's first stays

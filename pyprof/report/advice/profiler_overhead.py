@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.report.advice.base import Advice, counted, ms
+from pyprof.report.advice.base import Advice, counted, told
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of the wall time: idle because the host is late
@@ -27,11 +27,11 @@ def find(overview: Overview) -> Advice | None:
     if not own and late > _MOST_NS * number:
         return None
     about = "" if host.frames == len(host.frame_ns) else "about "  # of many only some are known by their begin
-    evidence = f"the devices waited {ms(late)} for a host that recorded {about}{counted(number, 'call')} of Python functions"
+    evidence = f"the devices waited {told(late)} for a host that recorded {about}{counted(number, 'call')} of Python functions"
     if own:
-        evidence += f": at least {ms(own)} are the recorder's"
+        evidence += f": at least {told(own)} are the recorder's"
     else:
-        costs = " to ".join(ms(number * cost) for cost in _COST_NS)
+        costs = " to ".join(told(number * cost) for cost in _COST_NS)
         evidence += f", {late / number / 1e3:.1f} us each: to record them takes {costs}, which the trace does not show"
     return Advice("profiler_overhead", None, own or None, evidence, _DO)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyprof.model.host import Compilation
 from pyprof.model.ledger import GRAPH_BREAK, RECOMPILE, CompileEvent
-from pyprof.report.advice.base import Advice, counted, idle_time, is_worth, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, is_worth, told
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 
@@ -43,7 +43,7 @@ def find(overview: Overview) -> Advice | None:
     times = Counter(one.frame for one in inside)
     frames = f"{counted(len(times), 'frame')} {_times(times)}" if "" not in times else "frames"
     wall = overview.division.wall_ns
-    evidence = f"torch.compile compiles {frames}: {ms(idle.time_ns)} of {ms(wall)} ({100 * idle.time_ns / wall:.0f} %)"
+    evidence = f"torch.compile compiles {frames}: {told(idle.time_ns)} of {told(wall)} ({100 * idle.time_ns / wall:.0f} %)"
     events = [one for one in host.compiled if one.kind == RECOMPILE]
     if events:
         evidence += f"; {_reasons(events)}"

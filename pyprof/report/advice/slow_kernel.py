@@ -18,7 +18,7 @@ from pyprof.hardware.names import short_name
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.roofline import COMPUTE, MEMORY
-from pyprof.report.advice.base import Advice, counted, cut_ns, is_worth, mean_ns, ms, named, places
+from pyprof.report.advice.base import Advice, counted, cut_ns, is_worth, mean_ns, named, places, told
 from pyprof.report.advice.small_work import filled_of
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
@@ -101,7 +101,7 @@ def _by_roofline(overview: Overview) -> Advice | None:
     compute = lost[roof.bound[rows] == COMPUTE].sum() * 2 > lost.sum()
     where = places(overview, rows, lost)
     evidence = (
-        f"{ms(above)} of {ms(total)} above the roofline ({100 * above / overview.division.wall_ns:.0f} % of the wall) in "
+        f"{told(above)} of {told(total)} above the roofline ({100 * above / overview.division.wall_ns:.0f} % of the wall) in "
         f"{counted(len(rows), 'kernel')} limited by {'compute' if compute else 'memory'}, at {shares} of it: {named(where)}"
     )
     most = int(np.argmax(granted))
@@ -139,6 +139,6 @@ def _by_grid(overview: Overview) -> Advice | None:
     blocks = int(np.prod([int(records[f"grid_{axis}"][most]) for axis in "xyz"]))
     sms = round(blocks / float(filled[classes.code[most]]))
     what = name.pool[name.codes[most]] if name.codes[most] >= 0 else "one"
-    evidence = f"{counted(len(rows), 'long kernel')} on few multiprocessors, {ms(held)}: {what} has {blocks} blocks for {sms}"
+    evidence = f"{counted(len(rows), 'long kernel')} on few multiprocessors, {told(held)}: {what} has {blocks} blocks for {sms}"
     change = Change(rows=rows, cut_ns=granted)
     return Advice("slow_kernel", change, held, evidence, _GRID.format(sms=sms), where)

@@ -14,7 +14,7 @@ from pyprof.columns.distinct import among, distinct_rows, distinct_values
 from pyprof.columns.intervals import count_before, summed
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, IdleTime, Place, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, IdleTime, Place, counted, idle_time, told
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.waits import FEW_BYTES, TO_HOST, Waits
@@ -65,7 +65,7 @@ def find(overview: Overview) -> Advice | None:
 
 def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     """Where the host waited for all that it had launched."""
-    evidence = f"{ms(idle.time_ns)} idle after the host had waited"
+    evidence = f"{told(idle.time_ns)} idle after the host had waited"
     wait, waits = overview.idle.waited[idle.rows], overview.waits
     if waits is None or not (wait >= 0).any():
         evidence += f" for a small copy to the host, {counted(len(idle.rows), 'time')}"
@@ -82,7 +82,7 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
         to_device = (overview.records["copykind"][copies] == 1).mean() > 0.5
         do = _TO_DEVICE if to_device else _FIXED if where[0].op in _SIZED else _TO_HOST
     texts = [
-        f"{one.number:,} x {one.op or call}{f' ({one.src})' if one.src else ''}, {ms(one.time_ns)}"
+        f"{one.number:,} x {one.op or call}{f' ({one.src})' if one.src else ''}, {told(one.time_ns)}"
         for one, call in zip(where, named, strict=True)
     ]
     evidence += f" in {counted(len(calls), 'call')}, most in {what}: {'; '.join(texts)}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from pyprof.columns.distinct import among
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, is_worth, mean_ns, ms, together
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, together, told
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
@@ -31,7 +31,7 @@ def find(overview: Overview) -> Advice | None:
         mine = records["copykind"][rows] == kind
         if mine.any():
             size = np.maximum(records["bytes"][rows[mine]], 0).sum()
-            parts.append(f"{int(mine.sum()):,} {way} ({human(int(size), 'B')}, {ms(int(time_ns[mine].sum()))})")
+            parts.append(f"{int(mine.sum()):,} {way} ({human(int(size), 'B')}, {told(int(time_ns[mine].sum()))})")
     parts[-1] += together(overview)
     change = Change(rows=rows, cut_ns=time_ns)
     evidence = f"migrations of unified memory, page by page as they are touched: {', '.join(parts)}"

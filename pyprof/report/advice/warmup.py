@@ -7,7 +7,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, counted, idle_time, ms
+from pyprof.report.advice.base import Advice, counted, idle_time, told
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of the wall time of one step: compilation and loading of modules
@@ -39,9 +39,9 @@ def find(overview: Overview) -> Advice | None:
         return None
     found = []
     if cold > least:
-        found.append(f"{ms(cold)} of {ms(wall)} went into loading modules, compiling or recording graphs")
+        found.append(f"{told(cold)} of {told(wall)} went into loading modules, compiling or recording graphs")
     if tried:
-        found.append(f"{counted(trials, 'convolution')} tried out their algorithms ({ms(time)})")
+        found.append(f"{counted(trials, 'convolution')} tried out their algorithms ({told(time)})")
     return Advice(
         "warmup",
         None,

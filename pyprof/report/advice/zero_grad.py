@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.model.records import PHASES
-from pyprof.report.advice.base import Advice, is_worth, mean_ns, ms
+from pyprof.report.advice.base import Advice, is_worth, mean_ns, told
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
@@ -41,5 +41,5 @@ def find(overview: Overview) -> Advice | None:
         return None
     evidence = f"zero_grad fills {len(rows):,} gradients, {human(mean_ns(overview, held[rows]), 'ns')}"
     evidence += f", and backward adds to {len(added):,}, {human(mean_ns(overview, held[added]), 'ns')}" if len(added) else ""
-    evidence += f"; the device waits {ms(late)} for their launches" if late else ""
+    evidence += f"; the device waits {told(late)} for their launches" if late else ""
     return Advice("zero_grad", Change(removed=gone), taken + late, evidence, _DO)

@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from pyprof.report.advice.base import Advice
+from pyprof.report.advice.base import Advice, differs_alone
 from pyprof.report.page.colours import colours
 from pyprof.report.run_steps import RunSteps, sentences
 from pyprof.report.summary.model import Figures
@@ -176,6 +176,7 @@ def _run(run: RunSteps) -> dict[str, object]:
 
 def _advice(one: Advice, of: Figures) -> dict[str, object]:
     share = f", {percent(one.saves_ns, of.wall_ns)}" if one.saves_ns is not None and of.wall_ns else ""
+    share += f", {human(alone, 'ns')} alone" if (alone := differs_alone(one)) is not None else ""
     share += f", and {mib(one.peak_bytes)} of the peak of memory" if one.peak_bytes else ""
     places = []
     for place in one.places:  # `3 x linear (M=512) in blocks.0, net.py:12: 1.20 ms`

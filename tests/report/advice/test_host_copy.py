@@ -79,4 +79,4 @@ def test_migrations_of_unified_memory(tmp_path: Path) -> None:
         timeline.ends += 8_000
     advice = timeline.advice(tmp_path)["unified_memory"]
     assert (advice.saves_ns, advice.time_ns) == (160_000, 190_000)
-    assert "10 to the device (270 kB, 0.03 ms), 20 back to the host (3.48 MB, 0.16 ms)" in advice.evidence
+    assert "10 to the device (270 kB, 30.0 us), 20 back to the host (3.48 MB, 160 us)" in advice.evidence

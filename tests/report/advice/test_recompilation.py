@@ -41,7 +41,7 @@ def test_frames_times_and_share_are_those_of_the_trace(tmp_path: Path) -> None:
     """Steps 2 to 4 of four hold three compilations of each of three frames: 9 x 200 of 3,000 us."""
     advice = advice_of(overview_of(_capture(tmp_path, 4, 3)))
     found = advice["recompilation"]
-    assert found.evidence == "torch.compile compiles 3 frames 3 times each: 1.8 ms of 3.0 ms (60 %)"
+    assert found.evidence == "torch.compile compiles 3 frames 3 times each: 1.80 ms of 3.00 ms (60 %)"
     assert (found.saves_ns, found.time_ns) == (1_800_000, 1_800_000) and "TORCH_LOGS" in found.do
     assert next(iter(advice)) == "recompilation" and "warmup" not in advice
 

@@ -20,7 +20,7 @@ MM, MM_US = "mm(bf16[4096,4096], bf16[4096,4096])", 2 * 4096**3 / 312e12 * 1e6  
 def test_alone_in_its_family_it_saves_down_to_70_percent(tmp_path: Path) -> None:
     advice = Timeline().op(MM, (GEMM, 2_000), grid=(2048, 1, 1)).advice(tmp_path)["slow_kernel"]
     assert advice.saves_ns == pytest.approx(2e6 - MM_US / 0.7 * 1e3, rel=0.01) and advice.time_ns == 2_000_000
-    assert advice.evidence.startswith("1.6 ms of 2.0 ms above the roofline (78 % of the wall) in 1 kernel limited by compute")
+    assert advice.evidence.startswith("1.56 ms of 2.00 ms above the roofline (78 % of the wall) in 1 kernel limited by compute")
     assert "at mm 22 % of it: 1 x mm (M=4096,N=4096,K=4096,bf16)" in advice.evidence
     assert "max-autotune" in advice.do and "split-K" not in advice.do and advice.places[0].op == "mm"
 

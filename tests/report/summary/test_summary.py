@@ -23,6 +23,7 @@ from pyprof.report.summary.job import job_of
 from pyprof.report.summary.make import summarise
 from pyprof.report.summary.screen import LINES, Summary, lines
 from pyprof.report.summary.styled import Units, plain
+from pyprof.report.summary.words import markdown
 from tests.terminals import bare, on_terminal
 from tests.timeline import Timeline, overview_of
 from tests.tiny import Nsys
@@ -124,8 +125,8 @@ busy   60.0 us  30 %   compute 60.0 us
 idle    140 us  70 %   launch 90.0 us, host 50.0 us
 
 What to do first                                                                       saves at most
-1  Host code (21.5 us a step): the device idles 0.05 ms while the host does something        43.0 us
-   else: 0.008 ms in 1 x mm, 0.042 ms in code that no range or frame names
+1  Host code (21.5 us a step): the device idles 50.0 us while the host does something        43.0 us
+   else: 8.00 us in 1 x mm, 42.0 us in code that no range or frame names
    name what the host does there: torch.profiler.record_function or NVTX ranges in the program, or
    frames of Python (pyprof run, torch.profiler.profile(with_stack=True)); then move it beside the …
 
@@ -249,6 +250,15 @@ def test_advice_is_numbered_wrapped_and_counted(tmp_path: Path) -> None:
     assert text[at].endswith("saves at most") and text[at + 1].startswith("1  Kind 0") and text[at + 1].endswith("9.00 us")
     assert text[at + 3].strip() == "line to write" and [line for line in text if line.startswith("   also: kind 3")]
     assert json.loads(replace(of, advice=tuple(some)).json())["advice"][0]["places"][0]["op"] == "mm"
+
+
+@pytest.mark.parametrize(("alone_ns", "said"), [(1_000, ""), (1_100, ""), (4_000, "4.00 us alone"), (500, "500 ns alone")])
+def test_what_advice_saves_alone_is_said_where_it_is_much_else(tmp_path: Path, alone_ns: int, said: str) -> None:
+    of = summary_of(str(two_steps().write(tmp_path / "net.sqlite")))
+    one = Advice("small_work", None, 5_000, "evidence", "line to write", (), 1_000, alone_ns)
+    of = replace(of, advice=(one,))
+    for text in (str(of), markdown(of)):
+        assert (" alone" in text) == bool(said) and said in text
 
 
 def test_records_without_times_say_so(captures: Path) -> None:
