@@ -116,7 +116,7 @@ def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary
     choose = (lambda records: in_window(records, options)) if window_given(options) else None
     try:
         whole = survey(files, choose)
-        return job_of(name, ranks, straggler(whole), whole.notes)
+        return job_of(name, ranks, straggler(whole), whole.notes, whole.pipeline)
     except InputError:  # the ranks have nothing in common to compare
         return job_of(name, ranks, None)
 

@@ -14,6 +14,7 @@ from pyprof.parse.records.dataset import named_rank
 from pyprof.parse.records.locations import File
 from pyprof.report.page.data import Section, section_of, with_memory
 from pyprof.report.ranks.advice import Straggler, lines, straggler
+from pyprof.report.ranks.pipeline import Pipeline
 from pyprof.report.ranks.results import TABLES
 from pyprof.report.ranks.survey import survey
 from pyprof.report.ranks.units import Choose
@@ -54,9 +55,10 @@ def job_section(name: str, files: Sequence[File], read: Callable[[File], Overvie
     words: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: Sequence[str] = ()
+    pipeline: Pipeline | None = None
     try:
         whole = survey(files, choose)
-        late, notes, words = straggler(whole), whole.notes, tuple(lines(whole))
+        late, notes, words, pipeline = straggler(whole), whole.notes, tuple(lines(whole)), whole.pipeline
         tables = tuple(table for key in _TABLES if len((table := TABLES[key](whole)).rows))
         if len(whole.units) == len(numbers) and not whole.failures:  # recorded ranks outrank file names
             numbers = whole.rank_numbers.tolist()
@@ -65,7 +67,7 @@ def job_section(name: str, files: Sequence[File], read: Callable[[File], Overvie
     shown = _notable(ranks, None if late is None or late.rank not in numbers else numbers.index(late.rank))
     sections = tuple((at, with_memory(section_of(read(files[at]), str(files[at]), len(shown)), str(files[at]))) for at in shown)
     beside = (Rank(numbers[at], one, ", ".join(shown.get(at, ()))) for at, one in enumerate(ranks))
-    return Job(job_of(name, ranks, late, notes), tuple(beside), words, tables, sections)
+    return Job(job_of(name, ranks, late, notes, pipeline), tuple(beside), words, tables, sections)
 
 
 def _notable(ranks: Sequence[Summary], late: int | None) -> dict[int, list[str]]:

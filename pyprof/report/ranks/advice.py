@@ -198,7 +198,7 @@ def lines(whole: Survey) -> Iterator[str]:
         spread = float(np.median(whole.clocks.spread[aligned]))
         yield f"clocks: moved by at most {moved / 1e3:.3f} us to agree on collectives; left over {spread / 1e3:.3f} us"
     if (pipeline := whole.pipeline) is not None:
-        yield from pipeline_lines(pipeline, whole.rank_numbers[pipeline.unit].tolist())
+        yield from pipeline_lines(pipeline)
     total = int(whole.waits.caused.sum())
     if not met or not total:
         return

@@ -48,12 +48,13 @@ class Pipeline(NamedTuple):
     """A row a rank that is part of it, ns a step: span and bubble (NaN unknown), parts (as `StageAction.part`, NaN unknown),
     microbatch: computing of one microbatch through all stages of the rank (NaN unknown).
 
-    unit: number of each; stages: of each rank, as written; microbatches: of a step, None unknown; depth: stages in all, None
-    unknown; schedule: `GPipe` or `1F1B` if the order of the actions proves it; saves: what stages that all take as long as
-    the mean would save a step, None unknown.
+    rank: number of each; steps: of the fewest that a rank has; stages: of each rank, as written; microbatches: of a step, None
+    unknown; depth: stages in all, None unknown; schedule: `GPipe` or `1F1B` if the order of the actions proves it; saves: what
+    stages that all take as long as the mean would save a step, None unknown.
     """
 
-    unit: list[int]
+    rank: list[int]
+    steps: int
     span: Floats
     bubble: Floats
     parts: Floats
@@ -77,10 +78,15 @@ class Pipeline(NamedTuple):
         return float(self.bubble.sum() / self.span.sum())
 
     @property
+    def bubble_ns(self) -> int:
+        """The bubble of all steps, mean over the ranks; 0 where it is unknown."""
+        return int(np.nan_to_num(self.bubble).mean() * self.steps)
+
+    @property
     def longest(self) -> int | None:
         """The row whose microbatch takes longest, None if stages are even or unknown."""
         mean = self.microbatch.mean()
-        return int(self.microbatch.argmax()) if len(self.unit) > 1 and self.microbatch.max() > _EVEN * mean else None
+        return int(self.microbatch.argmax()) if len(self.rank) > 1 and self.microbatch.max() > _EVEN * mean else None
 
 
 def of_records(records: Records, rows: Ints, directions: Sequence[str], times: Busy, ends: bool) -> Stages | None:
@@ -154,12 +160,13 @@ def _orders(
     return [found.get(number, []) for number in steps.tolist()]
 
 
-NO_PIPELINE = Pipeline([], np.zeros(0), np.zeros(0), np.zeros((0, 4)), np.zeros(0), [], None, None, None, None)
+NO_PIPELINE = Pipeline([], 0, np.zeros(0), np.zeros(0), np.zeros((0, 4)), np.zeros(0), [], None, None, None, None)
 
 
-def pipeline_of(units: Sequence[Stages | None], ranks: int) -> Pipeline | None:
-    """All units of a job; None if it is no pipeline. ranks: in the job, so far as known."""
-    rows = [(number, one) for number, one in enumerate(units) if one is not None]
+def pipeline_of(units: Sequence[Stages | None], numbers: Sequence[int], ranks: int) -> Pipeline | None:
+    """All units of a job; None if it is no pipeline. numbers: of each one's rank; ranks: how many the job has, so far as
+    known."""
+    rows = [(number, one) for number, one in zip(numbers, units, strict=True) if one is not None]
     written = [any(one.orders) for _, one in rows]
     if len(rows) < 2 or not (all(written) or _begins_tell([one for _, one in rows])):
         return None
@@ -177,7 +184,8 @@ def pipeline_of(units: Sequence[Stages | None], ranks: int) -> Pipeline | None:
     schedule = _schedule(each, stages, microbatches, depth) if whole and microbatches and depth else None
     span = np.array([one.span.mean() for one in each])
     found = Pipeline(
-        [number for number, _ in rows], span, np.array([one.bubble.mean() if one.ends else np.nan for one in each]), parts,
+        [number for number, _ in rows], min(steps), span,
+        np.array([one.bubble.mean() if one.ends else np.nan for one in each]), parts,
         computed / microbatches if microbatches else np.full(len(each), np.nan), stages, microbatches, depth, schedule, None,
     )  # fmt: skip
     return found._replace(saves=_saves(found)) if schedule and len(set(steps)) == 1 else found
@@ -234,24 +242,45 @@ def _1f1b(forward: Sequence[tuple[str, int]], ahead: int) -> list[tuple[str, int
 
 
 def _saves(found: Pipeline) -> float | None:
-    """With m microbatches a pass through stages lasts the sum of their times and m - 1 times the longest: with even stages the
-    mean instead of the longest, for GPipe in each of its two passes. At most what a step has above even stages' ideal."""
-    if found.longest is None or found.microbatches is None or found.depth is None or found.depth != len(found.unit):
+    """Time that a step takes less with even stages, at most what it has above their ideal."""
+    if found.longest is None or found.microbatches is None or found.depth is None or found.depth != len(found.rank):
         return None
-    times = found.parts[:, :WEIGHT] if found.schedule == "GPipe" else found.parts[:, :WEIGHT].sum(axis=1, keepdims=True)
-    each = times / found.microbatches
-    saved = (found.microbatches - 1) * float((each.max(axis=0) - each.mean(axis=0)).sum())
+    times = found.parts[:, :WEIGHT] / found.microbatches
+    if found.schedule == "1F1B":  # GPipe takes as long in any order of the stages
+        times = times[np.argsort([own[0] for own in found.stages])]
+    even = np.broadcast_to(times.mean(axis=0), times.shape)
+    saved = lasts(found.schedule, times, found.microbatches) - lasts(found.schedule, even, found.microbatches)
     ideal = (found.microbatches + found.depth - 1) * float(found.microbatch.mean())
     return max(min(saved, float(found.span.mean()) - ideal), 0.0)
 
 
-def lines(found: Pipeline, ranks: Sequence[int]) -> list[str]:
-    """The bubble in words, a line each; none where it is less than LEAST_SHARE of the steps or unknown. ranks: the number of
-    each row's rank."""
+def lasts(schedule: str | None, times: Floats, microbatches: int) -> float:
+    """How long a schedule lasts without transfers. times: of a forward and a backward of each stage."""
+    forward = [("F", number) for number in range(microbatches)]
+    depth = len(times)
+    left = [
+        iter(_1f1b(forward, depth - stage) if schedule == "1F1B" else [*forward, *_backward(forward)]) for stage in range(depth)
+    ]
+    following = [next(order, None) for order in left]
+    now, done = [0.0] * depth, dict[tuple[str, int, int], float]()
+    while any(following):
+        for stage in range(depth):
+            while (one := following[stage]) is not None:
+                kind, number = one
+                before = kind, stage + (-1 if kind == "F" else 1), number
+                if 0 <= before[1] < depth and before not in done:
+                    break
+                now[stage] = max(now[stage], done.get(before, 0.0)) + float(times[stage, "FB".index(kind)])
+                done[kind, stage, number], following[stage] = now[stage], next(left[stage], None)
+    return max(now)
+
+
+def lines(found: Pipeline) -> list[str]:
+    """The bubble in words, a line each; none where it is less than LEAST_SHARE of the steps or unknown."""
     if not found.share >= LEAST_SHARE:
         return []
     most = int((found.bubble / found.span).argmax())
-    own = f"rank {ranks[most]} most, {100 * found.bubble[most] / found.span[most]:.0f} %"
+    own = f"rank {found.rank[most]} most, {100 * found.bubble[most] / found.span[most]:.0f} %"
     said = [
         f"pipeline: ranks wait for other stages {100 * found.share:.0f} % of their steps, {found.bubble.mean() / 1e6:.3f} of "
         f"{found.span.mean() / 1e6:.3f} ms a step ({own})"
@@ -260,15 +289,16 @@ def lines(found: Pipeline, ranks: Sequence[int]) -> list[str]:
         schedule = f"{found.schedule}, {found.depth} stages, {found.microbatches} microbatches"
         said.append(f"    {schedule}: {100 * found.ideal:.0f} % with even stages and no time for transfers")
     if found.longest is not None:
-        said.append(f"    {uneven(found, ranks)}")
+        said.append(f"    {uneven(found)}")
     return said
 
 
-def uneven(found: Pipeline, ranks: Sequence[int]) -> str:
+def uneven(found: Pipeline) -> str:
     """Which rank's microbatch takes longest."""
     row = found.longest or 0
     others = np.delete(found.microbatch, row).mean()
-    text = f"rank {ranks[row]} computes {found.microbatch[row] / 1e6:.3f} ms a microbatch, the others {others / 1e6:.3f} (mean)"
+    own = f"rank {found.rank[row]} computes {found.microbatch[row] / 1e6:.3f} ms a microbatch"
+    text = f"{own}, the others {others / 1e6:.3f} (mean)"
     return f"{text}: even stages save {found.saves / 1e6:.3f} ms a step" if found.saves else text
 
 

@@ -203,17 +203,18 @@ def _stragglers(whole: Survey) -> Table:
 
 def _pipeline(whole: Survey) -> Table:
     found = whole.pipeline or NO_PIPELINE
-    rows = np.argsort(whole.rank_numbers[found.unit], kind="stable") if found.unit else np.zeros(0, np.int64)
+    number = np.array(found.rank, np.int64)
+    rows = np.argsort(number, kind="stable")
     unknown = np.full(len(rows), -1, np.int64)
     forward, backward, weight, _ = found.parts[rows].T
     share = 100 * found.bubble[rows] / found.span[rows]
-    number = unknown if found.microbatches is None else unknown + 1 + found.microbatches
+    microbatches = unknown if found.microbatches is None else unknown + 1 + found.microbatches
     ideal = np.full(len(rows), np.nan if found.ideal is None else 100 * found.ideal)
     named: list[str | None] = [",".join(map(str, found.stages[row])) or None for row in rows.tolist()]
     cells: Cells = [
-        (_RANK, Integers.known(whole.rank_numbers[np.array(found.unit, np.int64)[rows]])),
+        (_RANK, Integers.known(number[rows])),
         (Header("stages", "Stages", "stages of the rank, as numbered in its ranges", width=2), listed(named)),
-        _count("microbatches", number, "of a step, by its ranges"),
+        _count("microbatches", microbatches, "of a step, by its ranges"),
         _micro("forward", forward, "computing of forward actions"),
         _micro("backward", backward, "computing of backward actions, of inputs alone where that of weights is apart"),
         _micro("weight", weight, "computing of backward actions of weights"),

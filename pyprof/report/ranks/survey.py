@@ -149,7 +149,7 @@ class Survey:
     @cached_property
     def pipeline(self) -> pipeline.Pipeline | None:
         """The bubble of each rank, None if the job is no pipeline."""
-        return pipeline.pipeline_of(self.stages, self.groups.get("", len(self.units)))
+        return pipeline.pipeline_of(self.stages, self.rank_numbers.tolist(), self.groups.get("", len(self.units)))
 
     @property
     def notes(self) -> list[str]:

@@ -1,7 +1,8 @@
 """Summaries of a job's ranks, and its straggler -> one summary of the job.
 
 Wall time and its parts, steps and utilisation are means over the ranks; kernels, FLOPs and rates are sums, as over the devices
-of one capture. Time spent waiting for a late rank counts for the straggler, not for exposed communication.
+of one capture. Time spent waiting for a late rank counts for the straggler, that for another stage
+of a pipeline for its bubble, neither for exposed communication.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import numpy as np
 
 from pyprof.model.scheduler_steps import DECODE
 from pyprof.prof.sums import added
-from pyprof.report.advice import straggler
+from pyprof.report.advice import pipeline_bubble, straggler
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.ranks.advice import Straggler
+from pyprof.report.ranks.pipeline import Pipeline
+from pyprof.report.ranks.pipeline import lines as lines_on
 from pyprof.report.summary.model import Known, LostPlace, Share, StepPhase, StepTimes, Utilised
 from pyprof.report.summary.notes import notes_of_job
 from pyprof.report.summary.screen import Summary
@@ -27,12 +30,18 @@ from pyprof.report.time.division import mean_parts
 _PLACES = 10
 
 
-def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: Sequence[str] = ()) -> Summary:
+def job_of(
+    name: str,
+    ranks: Sequence[Summary],
+    late: Straggler | None,
+    notes: Sequence[str] = (),
+    pipeline: Pipeline | None = None,
+) -> Summary:
     """The summary of a job. late: the rank that the others wait for, None: no rank stands out; notes: further ones."""
     first = ranks[0]
     busy, idle, wall = _wall(ranks)
     unseen = next((one.unseen for one in ranks if one.unseen is not None), None)
-    advice, used = _advice(ranks, late, wall or 0), _utilised(ranks)
+    advice, used = _advice(ranks, late, pipeline, wall or 0), _utilised(ranks)
     if unseen is not None:  # of one rank: of the job no rate, and nothing else to advise
         advice = tuple(one for one in advice if one.kind == "record_cuda")
         used = Utilised(**{**dict.fromkeys(Utilised._fields), "precisions": {}, **_added([used], "flops")})
@@ -40,7 +49,11 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
     total = sum(one.kernel_ns for one in ranks)
     each = [(one.known, one.kernel_ns) for one in ranks if one.known is not None]
     shares = (sum(getattr(one, name) * ns for one, ns in each) / total for name in Known._fields) if each else ()
-    said = [*([] if late is None else [straggler.in_words(late, f"rank {late.rank}")]), *notes]
+    said = [
+        *([] if late is None else [straggler.in_words(late, f"rank {late.rank}")]),
+        *(lines_on(pipeline)[:1] if pipeline else []),
+        *notes,
+    ]
     return replace(
         first, run=None, file=name, ranks=len(ranks), wall_ns=wall,
         devices=tuple(device for one in ranks for device in one.devices),
@@ -163,13 +176,14 @@ def _lost(ranks: Sequence[Summary]) -> tuple[LostPlace, ...]:
     return tuple(sorted(found, key=lambda one: -one.lost_ns)[:_PLACES])
 
 
-def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tuple[Advice, ...]:
+def _advice(ranks: Sequence[Summary], late: Straggler | None, pipeline: Pipeline | None, wall: int) -> tuple[Advice, ...]:
     """Advice of all ranks, each kind once with its mean saving; the straggler comes before communication."""
     alike: dict[str, list[tuple[int, Advice]]] = {}
     for number, rank in enumerate(ranks):
         for one in rank.advice:
             alike.setdefault(one.kind, []).append((number, one))
     waited = 0 if late is None else late.waited_ns // len(ranks)
+    waited += 0 if pipeline is None else pipeline.bubble_ns
     found = []
     for kind, some in alike.items():
         one = _mean(kind, some, ranks)
@@ -181,6 +195,9 @@ def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tupl
         do = straggler.DO.get(late.cause or "", straggler.LISTS)
         words = straggler.in_words(late, f"rank {late.rank}")
         found.append(Advice("straggler", None, late.time_ns, words, do, (), late.saves_ns, late.saves_ns))
+    uneven = None if pipeline is None else pipeline_bubble.advice_of(pipeline)
+    if uneven is not None and (uneven.saves_ns or 0) > LEAST_SHARE * wall:
+        found.append(uneven)
     ahead = max((one.saves_ns or 0 for one in found if one.kind == "straggler"), default=None)
 
     # What a rank says before all that saves, as to record again, the job says first as well.

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.report.ranks.pipeline import Pipeline, lines
+from pyprof.report.ranks.pipeline import Pipeline, lasts, lines
 from pyprof.report.ranks.survey import survey
 from pyprof.report.ranks.units import files_of
 
@@ -115,9 +116,24 @@ def test_a_longer_stage_is_named_and_what_even_stages_save(tmp_path: Path) -> No
     """Stage 1 takes 100 more for a forward and for a backward: with 2 microbatches, 50 less in each of the two passes."""
     one = told(write(tmp_path, gpipe(longer=100)))
     assert one.longest == 1 and one.microbatch.tolist() == [300_000, 500_000] and one.saves == 100_000
-    assert lines(one, [0, 1])[-1] == (
+    assert lines(one)[-1] == (
         "    rank 1 computes 0.500 ms a microbatch, the others 0.300 (mean): even stages save 0.100 ms a step"
     )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        # Stage 1 takes 2 and 4, stage 0 takes 1 and 2. GPipe: forwards 1 + 3 x 2, then backwards 3 x 4 + 2.
+        ("GPipe", 21),
+        # 1F1B: stage 1 begins at 1 and never stops for 3 x (2 + 4), then stage 0 has one backward to do.
+        ("1F1B", 21),
+    ],
+)
+def test_how_long_a_schedule_lasts(schedule: str, expected: int) -> None:
+    assert lasts(schedule, np.array([[1.0, 2.0], [2.0, 4.0]]), 3) == expected
+    even = np.full((4, 2), 1.0)
+    assert lasts(schedule, even, 8) == 2 * (8 + 3)
 
 
 def test_what_is_still_open_when_the_next_kernel_begins_held_nothing_up(tmp_path: Path) -> None:
@@ -187,6 +203,21 @@ def test_the_screen_the_table_and_a_data_set(tmp_path: Path, capsys: pytest.Capt
     ]
 
 
+def test_a_job_is_advised_to_even_its_stages_and_not_to_hide_the_same_waiting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0.1 ms in each of 2 steps. What ranks wait for other stages is no exposed communication that could be hidden."""
+    assert main(["summary", str(write(tmp_path, gpipe(longer=100))), "--format", "json"]) == 0
+    job = json.loads(capsys.readouterr().out)
+    (one,) = [advice for advice in job["advice"] if advice["kind"] in ("pipeline_bubble", "exposed_communication")]
+    assert (one["kind"], one["saves_ns"], one["do"]) == (
+        "pipeline_bubble",
+        200_000,
+        "give rank 1 fewer layers, the others more",
+    )
+    assert any(note.startswith("pipeline: ranks wait for other stages ") for note in job["notes"])
+
+
 def test_below_five_percent_there_is_no_line(tmp_path: Path) -> None:
     one = told(write(tmp_path, gpipe(), every=10_000))
-    assert one.bubble.sum() > 0 and lines(one, [0, 1]) == []
+    assert one.bubble.sum() > 0 and lines(one) == []
