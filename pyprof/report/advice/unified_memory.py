@@ -33,6 +33,10 @@ def find(overview: Overview) -> Advice | None:
             size = np.maximum(records["bytes"][rows[mine]], 0).sum()
             parts.append(f"{int(mine.sum()):,} {way} ({human(int(size), 'B')}, {told(int(time_ns[mine].sum()))})")
     parts[-1] += together(overview)
-    change = Change(rows=rows, cut_ns=time_ns)
+    change, gaps = Change(rows=rows, cut_ns=time_ns), overview.division.gaps
+    between = (gaps.before >= 0) & (gaps.after >= 0) & moved[gaps.before] & moved[gaps.after]
+    idle_ns = mean_ns(overview, gaps.time_ns[between])
     evidence = f"migrations of unified memory, page by page as they are touched: {', '.join(parts)}"
+    if is_worth(overview, idle_ns):
+        evidence += f"; between two of them the device idles, {told(idle_ns)} in all"
     return Advice("unified_memory", change, mean_ns(overview, time_ns), evidence, _DO)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.report.advice.base import Advice
-from tests.timeline import Timeline
+from tests.timeline import Timeline, advice_of, overview_of
 
 GEMM = "ampere_sgemm_128x64_tn"
 TO_DEVICE, TO_HOST = 1, 2
@@ -79,4 +79,10 @@ def test_migrations_of_unified_memory(tmp_path: Path) -> None:
         timeline.ends += 8_000
     advice = timeline.advice(tmp_path)["unified_memory"]
     assert (advice.saves_ns, advice.time_ns) == (160_000, 190_000)
-    assert "10 to the device (270 kB, 30.0 us), 20 back to the host (3.48 MB, 160 us)" in advice.evidence
+    assert advice.evidence.endswith("10 to the device (270 kB, 30.0 us), 20 back to the host (3.48 MB, 160 us)")
+
+
+def test_a_device_that_idles_while_the_host_touches_page_after_page(captures: Path) -> None:
+    """1,500 pages that the host reads in the 600 ms after the kernel, 12 ms of copies."""
+    advice = advice_of(overview_of(captures / "cases/nsys/unified_memory.sqlite"))["unified_memory"]
+    assert advice.evidence.endswith("; between two of them the device idles, 588 ms in all")
