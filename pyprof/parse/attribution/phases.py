@@ -21,7 +21,7 @@ from pyprof.model.opcall import OpCall
 from pyprof.model.records import DIRECTIONS, PHASES, Stack
 from pyprof.model.trace import ActivityKind, Strings
 from pyprof.parse.attribution.launches import Launched, take
-from pyprof.parse.attribution.ranges import CaptureFacts
+from pyprof.parse.attribution.ranges import COLLECTIVES, CaptureFacts
 from pyprof.parse.attribution.slices import KernelRanges
 
 FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = map(PHASES.index, PHASES)
@@ -104,7 +104,7 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     direction = np.where(phase == OPTIMIZER, np.int8(DIRECTIONS.index("fprop")), phase)
     phase[texts_where(strings, name, lambda text: is_of(text, _COMMUNICATION))[name]] = COMMUNICATION
     # Of gloo there are ops and no kernels.
-    phase[(kind == ActivityKind.CPU) & _in_ops(capture, says, lambda call: call.module == "c10d")] = COMMUNICATION
+    phase[(kind == ActivityKind.CPU) & _in_ops(capture, says, lambda call: call.module in COLLECTIVES)] = COMMUNICATION
     phase[np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
     return Phases(phase, direction, inferred)
 

@@ -28,7 +28,7 @@ _CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a c
 _COMPILED = "CompiledFunctionBackward"  # the backward graph of torch.compile
 _CASTS = frozenset({"aten::to", "aten::_to_copy"})
 # Namespaces of ops between processes; others of theirs only wait or wrap a result.
-_COLLECTIVES = frozenset({"c10d", "_c10d_functional", "nccl", "gloo", "mpi", "ucc", "hccl", "xccl", "mccl", "cncl"})
+COLLECTIVES = frozenset({"c10d", "_c10d_functional", "nccl", "gloo", "mpi", "ucc", "hccl", "xccl", "mccl", "cncl"})
 # Ops on no tensor: they show no sequence number even where gradients are recorded, so that the lack of one means nothing.
 _FACTORIES = frozenset(
     "aten::" + name
@@ -85,7 +85,7 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
             structural = rules.is_structural(name)
             formula = rules.known(name) or copy
             known = rules.known(name) and not structural and not rules.gives_way(call)
-            collective = known and call.module in _COLLECTIVES
+            collective = known and call.module in COLLECTIVES
             # A view of a tensor of three dimensions may be all that tells the weights of experts.
             is_stack = any(len(tensor.shape) == 3 for tensor in call.tensors[:1])
             asks, telling = rules.asks(name), call.described and (not structural or is_stack)

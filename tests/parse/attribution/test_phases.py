@@ -202,4 +202,6 @@ def test_collectives_on_the_cpu_are_communication(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, op_id = 1, sizes = [[2, 2], [2, 2]]", 10, 20)
     n.range("c10d::allreduce_, op_id = 2, sizes = [[2]]", 30, 40)
-    assert phases(n, tmp_path) == ["forward/fprop", "communication/fprop"]
+    n.range("_c10d_functional::all_reduce, op_id = 3, sizes = [[2], [], []]", 50, 60)
+    n.range("_c10d_functional::wait_tensor, op_id = 4, sizes = [[2]]", 70, 80)
+    assert phases(n, tmp_path) == ["forward/fprop", *["communication/fprop"] * 3]
