@@ -47,6 +47,18 @@ def test_a_run_whose_steps_are_all_recorded() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("by", "several", "one"),
+    [("module", "calls of a module", "call"), ("loader", "batches", "batch"), ("profiler", "steps", "step")],
+)
+def test_marks_that_are_no_steps_are_not_called_so(by: str, several: str, one: str) -> None:
+    run = run_steps(ledger([9, 9, 10, 11, 12], recorded=(2, 3, 4), by=by, device_ns=np.full(5, 7)))
+    assert run is not None and [*sentences(run)] == [
+        f"5 {several} in the whole run, of the 3 recorded ones: p50 11 ns, p90 12 ns, p99 12 ns, slowest 12 ns ({one} 4)",
+        f"device 7 ns a {one}",
+    ]
+
+
 def test_a_run_of_which_too_little_is_known() -> None:
     run = run_steps(ledger([9, 9, 9], traced=(0, 1)))
     assert run is not None and [*sentences(run)] == ["3 steps in the whole run, too few to judge it"]
