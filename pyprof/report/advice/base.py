@@ -78,7 +78,7 @@ class Advice(NamedTuple):
 
 
 def differs_alone(one: Advice) -> int | None:
-    """What it saves alone, where that is much more or less than what it adds to the advice above it; None elsewhere."""
+    """Its saving alone, where that is much more or less than what it adds to the advice above it; None elsewhere."""
     saves, alone = one.saves_ns, one.alone_ns
     if saves is None or alone is None or one.after is not None or abs(alone - saves) <= _ALIKE * max(alone, saves):
         return None
