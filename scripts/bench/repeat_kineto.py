@@ -40,6 +40,7 @@ def widths(events: list[dict[str, Any]]) -> tuple[int, dict[str, int], int]:
             value = event.get("args", {}).get(key)
             if isinstance(value, int) and value < 1 << 40:
                 ids[key] = max(ids[key], value + 1)
+    ids["Python parent id"] = ids["Python id"]
     # Launches and kernels share one numbering, and ops and what they launch another.
     flows = max((event["id"] + 1 for event in events if isinstance(event.get("id"), int)), default=1)
     return int(end - begin) + 1000, ids, flows
