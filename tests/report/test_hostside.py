@@ -57,6 +57,13 @@ def test_idle_while_a_loader_loads(tmp_path: Path) -> None:
     assert "num_workers" in found["data_loading"].do
 
 
+def test_of_two_kinds_of_loaders_the_one_that_takes_longer_is_named(tmp_path: Path) -> None:
+    n = Nsys()
+    loads(n, LOADER.replace("_SingleProcess", "_MultiProcessing"))
+    n.range(LOADER, 30 * MS + 100, 30 * MS + 200)
+    assert "waits for the workers of a DataLoader" in advice(overview_of(n, tmp_path))["data_loading"].evidence
+
+
 def test_a_pause_before_a_copy_is_the_hosts_where_no_loader_is_seen(tmp_path: Path) -> None:
     n = Nsys()
     loads(n, None)

@@ -38,6 +38,7 @@ _LOADING = re.compile(
 )
 _LOADED = ("load", "collate", "data", "batch", "input", "sample", "image")  # every match of _LOADING contains one of these
 _LOADER_FILE = re.compile(r"(?:^|[/\\])(?:torch[/\\]utils[/\\]data|torchdata|webdataset)[/\\]")
+_SINGLE, _WITH_WORKERS = (re.compile(rf"enumerate\(DataLoader\).*_{kind}Process") for kind in ("Single", "Multi"))
 _IN_WORKERS = re.compile(r"[/\\]dataloader\.py\(\d+\): (?:_try_get_data|_get_data|_process_data)$")
 _COMPILING = re.compile(
     r"\(dynamo_timed\)|compile_inner|compile_fx|inductor_compile|async_compile|CachingAutotuner\.(?:benchmark|precompile)",
@@ -116,7 +117,8 @@ class _HostOfCapture:
         chosen = np.unique(np.linspace(0, max(len(frames) - 1, 0), _MOST_FRAMES).astype(np.int64)) if len(frames) else frames
         graphs = self.calls.start_ns[self.named(_GRAPH_LAUNCH.match)]
         loaders = [marker.name for marker in trace.markers if "enumerate(DataLoader)" in marker.name]
-        single = any("_SingleProcess" in name for name in loaders)
+        spent = [int((end - begin).sum()) for _, begin, end in map(self.ranges, (_SINGLE.search, _WITH_WORKERS.search))]
+        single = spent[0] > spent[1]  # a program may have both
         if not loaders and (calls := self.loader_functions):
             loaders, single = calls, not any(map(_IN_WORKERS.search, calls))
         waits, texts = self.waits()
