@@ -349,6 +349,9 @@ def test_one_execution_with_a_very_large_number_takes_no_memory(stored: Path, ca
     pa.parquet.write_table(table.set_column(table.schema.get_field_index("instance"), "instance", numbers), stored)
     assert main(words) == 0
     assert capsys.readouterr().out == told and told.count("\n") == 4
+    numbers = pa.array([(1 << 63) - 1, 5, 7])
+    pa.parquet.write_table(table.set_column(table.schema.get_field_index("instance"), "instance", numbers), stored)
+    assert "'instance' has numbers beyond any count of calls" in refused(stored, capsys)
 
 
 def test_a_damaged_column_name_is_reported(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:

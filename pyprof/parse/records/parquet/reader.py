@@ -21,6 +21,7 @@ from pyprof.model.trace import Strings
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, arrow_type
 from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_host, read_pool
 
+_MOST_INSTANCES = (1 << 63) - (1 << 40)  # others are numbered on from the highest
 _DAMAGED = "the file is damaged: copy it or parse the capture again"
 _MOST_BYTES = (1 << 31) - 1  # of the metadata, which hold the pools
 _READ_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
@@ -142,6 +143,8 @@ class _File:
         values = to_numpy(chunk, -1)
         if name in POOLED and (values.min(initial=-1) < -1 or values.max(initial=-1) >= len(self.pool(POOLED[name]))):
             raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
+        if name in ("instance", "fwd_instance") and values.max(initial=-1) > _MOST_INSTANCES:
+            raise InputError(f"{self.path}: its column {column!r} has numbers beyond any count of calls", _DAMAGED)
         return values
 
     def _codes(self, name: str, texts: pa.Array) -> list[int]:
