@@ -101,6 +101,8 @@ def some_records(draw: st.DrawFn) -> Records:
         low = 0 if name in spelled or name in ("stack", "scope") else low
         if name not in pools and name not in spelled:
             low = int(limits.min)
+        if name in ("instance", "fwd_instance"):
+            high = 1 << 62
         out.columns[name] = np.array(draw(st.lists(st.integers(low, high), min_size=rows, max_size=rows)), dtype)
     numbers = draw(st.lists(st.lists(st.integers(0, 1 << 62), max_size=3), min_size=rows, max_size=rows))
     out.seq_offsets = np.cumsum([0, *map(len, numbers)])
