@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -28,8 +29,18 @@ class Screen(io.StringIO):
         return True
 
 
+# One command after another in one process, which costs one start; a form feed between what they write.
+_COMMANDS = """
+import json, sys
+from pyprof.cli import main
+for number, words in enumerate(json.loads(sys.argv[1])):
+    print(end="\f" * (number > 0), flush=True)
+    if code := main(words): sys.exit(code)
+"""
+
+
 def on_terminal(
-    arguments: Sequence[str],
+    arguments: Sequence[str] | Sequence[Sequence[str]],
     columns: int = 100,
     rows: int = 45,
     stderr: bool = False,
@@ -38,6 +49,7 @@ def on_terminal(
 ) -> str:
     """What `pyprof ARGUMENTS` writes to a terminal, with what steers it; stderr: and what it writes to standard error.
 
+    arguments: of one command, or of several, which a form feed divides.
     stdin: a file in place of the terminal; variables: of the environment besides. Raises AssertionError where it fails.
     """
     ours, theirs = pty.openpty()
@@ -46,9 +58,8 @@ def on_terminal(
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     environment |= {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **variables}
     errors = theirs if stderr else subprocess.PIPE
-    child = subprocess.Popen(
-        [sys.executable, "-m", "pyprof", *arguments], stdin=stdin or theirs, stdout=theirs, stderr=errors, env=environment
-    )
+    one = ["-m", "pyprof", *map(str, arguments)] if isinstance(arguments[0], str) else ["-c", _COMMANDS, json.dumps(arguments)]
+    child = subprocess.Popen([sys.executable, *one], stdin=stdin or theirs, stdout=theirs, stderr=errors, env=environment)
     os.close(theirs)
     written = b""
     while part := _read(ours):

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -75,6 +76,12 @@ def trees() -> dict[str, ast.Module]:
 
 
 @pytest.fixture(scope="module")
+def nodes(trees: dict[str, ast.Module]) -> dict[str, list[ast.AST]]:
+    """All parts of each module."""
+    return {module: [*ast.walk(tree)] for module, tree in trees.items()}
+
+
+@pytest.fixture(scope="module")
 def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     return {module: _imports(tree) for module, tree in trees.items()}
 
@@ -101,11 +108,11 @@ def test_no_modules_import_each_other_in_a_circle(imports: dict[str, set[str]]) 
     assert not graph, f"on a circle, or above one: {sorted(graph)}"
 
 
-def test_files_are_small_documented_and_evaluate_nothing(trees: dict[str, ast.Module]) -> None:
+def test_files_are_small_documented_and_evaluate_nothing(trees: dict[str, ast.Module], nodes: dict[str, list[ast.AST]]) -> None:
     for module, tree in trees.items():
         assert ast.get_docstring(tree), f"{module} says what it turns into what"
         assert MODULES[module].read_text().count("\n") <= 450, module
-        for node in ast.walk(tree):
+        for node in nodes[module]:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 assert (node.end_lineno or 0) - node.lineno < 60, f"{module}: {node.name} is long"
             if isinstance(node, ast.Call):
@@ -153,14 +160,14 @@ def test_what_is_public_is_said_once() -> None:
     assert not listing
 
 
-def test_no_two_classes_have_one_name(trees: dict[str, ast.Module]) -> None:
-    names = [node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    assert not {name for name in names if names.count(name) > 1}
+def test_no_two_classes_have_one_name(nodes: dict[str, list[ast.AST]]) -> None:
+    names = Counter(node.name for parts in nodes.values() for node in parts if isinstance(node, ast.ClassDef))
+    assert not {name for name, count in names.items() if count > 1}
 
 
-def test_docstrings_open_with_their_subject(trees: dict[str, ast.Module]) -> None:
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
+def test_docstrings_open_with_their_subject(nodes: dict[str, list[ast.AST]]) -> None:
+    for module, parts in nodes.items():
+        for node in parts:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
                 text = ast.get_docstring(node) or ""
                 assert not re.match(r"(What|Of|Those|That|Such|The same)\b", text), f"{module}: {text[:60]}"

@@ -141,6 +141,7 @@ class TestProfNsys:
 
 
 class TestProfNvprof:
+    @pytest.mark.slow
     def test_records_parses_and_prints(self, tools: Path, tmp_path: Path) -> None:
         put(tools, "nvprof", NVPROF)
         done = run("prof_nvprof.sh", "-r", "bash", "-c", "exit 3", cwd=tmp_path)

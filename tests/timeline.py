@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from pyprof.loading.load import load
@@ -9,6 +10,7 @@ from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
 from pyprof.report.time.overview import Overview
+from tests.conftest import SHARED
 from tests.tiny import Nsys
 
 # Rows of nsys's table of devices: id, name, ordinal, multiprocessors, compute capability.
@@ -20,8 +22,15 @@ RTX_3070_TI = (0, "NVIDIA GeForce RTX 3070 Ti", 0, 48, 8, 6)
 
 
 def overview_of(made: Nsys | Path, folder: Path = Path()) -> Overview:
-    """Overview of a capture, or of rows, which are written into the folder first."""
+    """Overview of a capture, or of rows, which are written into the folder first. Tests share that of a given capture."""
+    if isinstance(made, Path) and made.is_relative_to(SHARED):
+        return _overview_of_given(made)
     file = made.write(folder / "net.sqlite") if isinstance(made, Nsys) else made
+    return Overview(Frame(load(str(file), with_host=True)))
+
+
+@lru_cache(maxsize=12)
+def _overview_of_given(file: Path) -> Overview:
     return Overview(Frame(load(str(file), with_host=True)))
 
 

@@ -110,6 +110,7 @@ def test_an_nsys_that_does_not_record(
 
 
 @pytest.mark.nsys
+@pytest.mark.slow
 def test_a_real_nsys_records(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs torch")
     from tests.test_nsys_real import find_nsys

@@ -108,6 +108,7 @@ def test_inference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "NOT comparable" in said and "FLOPs +300.0%" in said
 
 
+@pytest.mark.slow
 def test_custom_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     start(tmp_path, "-m", "pyprof", "run", "--tool", "torch", "-o", "net", light(tmp_path, "custom_op"))
     table = (tmp_path / "net.json.gz", "-c", "op,calls,flops,bytes")

@@ -141,7 +141,7 @@ def test_a_shell_example_runs(block: Block, folder: Path) -> None:
 )  # fmt: skip
 def test_a_terminal_may_have_any_width(command: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
-    for columns in (1, 7, 34, 400):
+    for columns in (1, 34):
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr(sys, "stdout", screen := Screen())
         assert main(command.split()) == 0 and screen.getvalue()

@@ -23,6 +23,7 @@ from pyprof.mcp.results import CLOSE, OPEN, document, marked, text_of, visible
 from pyprof.mcp.tools import CHARACTERS, GAP_TABLES, RANK_TABLES, TOOLS, Session, answer
 from tests.compiled.test_inductor import gpu_trace
 from tests.conftest import ROOT
+from tests.given import slow
 from tests.rank_traces import Steps
 from tests.report.diff.test_diff import Program, steady
 from tests.report.memory.snapshots import out_of_memory
@@ -136,7 +137,7 @@ def test_a_client_of_the_sdk_gets_the_numbers_of_the_command_line(tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["after.sqlite", "before.sqlite"], "nothing was written"
 
 
-@pytest.mark.parametrize("name", ["h100_vit", "mi300_resnet_checkpoint"])
+@pytest.mark.parametrize("name", ["h100_vit", *slow("mi300_resnet_checkpoint")])
 def test_the_same_of_a_given_capture_within_the_default_length(
     name: str, captures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

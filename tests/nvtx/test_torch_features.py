@@ -395,6 +395,7 @@ def test_lstm_is_told(recorder: Recorder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_data_loader_workers_that_are_spawned(recorder: Recorder) -> None:
     """Forked ones: tests of loaders."""
     given = torch.utils.data.TensorDataset(torch.arange(8).reshape(4, 2))

@@ -31,7 +31,7 @@ def test_other_sequence_numbers_are_those_of_each_record(captures: Path, name: s
     assert printed(Frame(records).sequence(True)) == expected
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "plain"])
+@pytest.mark.parametrize("form", ["csv", "plain", pytest.param("jsonl", marks=pytest.mark.slow)])
 def test_tables_of_many_parts_are_those_of_one(
     captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:

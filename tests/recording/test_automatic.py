@@ -58,7 +58,8 @@ WARM = "recorded steps 2 to 4, after warm-up (others: --steps A:B; the whole run
     ("how", "code", "shapes", "line"),
     [
         ("two optimizers, then os._exit", 3, {5, 7, 11}, WARM),
-        ("scaler, then a fork", 0, {7, 11}, WARM.replace("to 4", "to 3")),  # a step that the scaler skips is part of the next
+        # A step that the scaler skips is part of the next.
+        pytest.param("scaler, then a fork", 0, {7, 11}, WARM.replace("to 4", "to 3"), marks=pytest.mark.slow),
     ],
 )
 def test_the_first_steps_after_warm_up(tmp_path: Path, how: str, code: int, shapes: set[int], line: str) -> None:
@@ -106,6 +107,7 @@ def test_the_part_that_is_kept(tmp_path: Path, steps: int, profiles: bool, shape
     assert calls == {f"linear(fp32[{size},8], fp32[4,8], fp32[4])" for size in shapes}
 
 
+@pytest.mark.slow
 def test_windows_of_steps_while_a_range_of_the_program_is_open(tmp_path: Path) -> None:
     """It ends in another recording than it began in, which torch does not bear if both are of one kind."""
     (tmp_path / "net.py").write_text(LIGHT + STEPS)

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
+from tests.children import LIGHT
 from tests.recording.test_run import _run
 
 LIBRARY = "def deep(n): return n and deep(n - 1)\nfor _ in range(100): deep(50)\n"
@@ -29,13 +30,14 @@ except ZeroDivisionError as error:
     trace, files = error.__traceback__, []
     while trace: files.append(trace.tb_frame.f_code.co_filename); trace = trace.tb_next
     print([name.rpartition("/")[2] for name in files if "importlib" not in name])
-torch.compile(graph, backend="aot_eager")(torch.ones(3))
+{compiling}
 outer()
 """
+COMPILING = 'torch.compile(graph, backend="aot_eager")(torch.ones(3))'
 
 
-@pytest.fixture(scope="module")
-def frames(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, str], str]:
+@pytest.fixture(scope="module", params=["imports", pytest.param("compiling", marks=pytest.mark.slow)])
+def frames(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, str], str]:
     """Names of all frames, name of the frame around each (the last of that name), what the program printed."""
     folder = tmp_path_factory.mktemp("frames")
     (folder / "elsewhere").mkdir()
@@ -43,8 +45,10 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[st
     (folder / "elsewhere" / "broken.py").write_text("1 / 0")
     (folder / "here").mkdir()
     (folder / "here" / "own.py").write_text("import torch\ndef own_work(): return torch.ones(2)\nown_work()\n")
-    program = "import sys; sys.path.append('../elsewhere')\n" + PROGRAM
-    (folder / "here" / "net.py").write_text(program)
+    compiles = request.param == "compiling"
+    work = PROGRAM.replace("{compiling}", COMPILING if compiles else "")
+    begin = "import sys; sys.path.append('../elsewhere')\n"
+    (folder / "here" / "net.py").write_text(begin + ("" if compiles else LIGHT) + work)
     done = _run(folder / "here", "--tool", "torch", "--steps", "all", "-o", "net", "net.py")
     assert done.returncode == 0, done.stderr
     with gzip.open(folder / "here" / "net.json.gz") as stream:

@@ -42,6 +42,7 @@ def test_a_child_ends_and_the_process_is_known_whatever_the_program_replaces(tmp
     assert "matmul" in done.stderr and "USDT" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_replaces_a_program_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(LIGHT + REPLACES)
     done = _run(tmp_path, "--tool", "torch", "own.py")

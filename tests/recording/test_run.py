@@ -136,7 +136,8 @@ def _stand_in(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
 
 
-@pytest.fixture(params=["torch", pytest.param("nsys", marks=pytest.mark.nsys)])
+# Under nsys the quick run has only the program that is `recorded`, and stand-ins.
+@pytest.fixture(params=["torch", pytest.param("nsys", marks=[pytest.mark.nsys, pytest.mark.slow])])
 def tool(request: pytest.FixtureRequest) -> str:
     if request.param == "nsys":
         find_nsys()
@@ -383,6 +384,7 @@ def test_a_program_that_profiles_itself(tmp_path: Path) -> None:
     assert said == "pyprof: recorded only what ran until the program used torch.profiler itself: --tool nsys records everything"
 
 
+@pytest.mark.slow
 def test_ranks_of_torchrun(tmp_path: Path) -> None:
     """Of a stand-in; the real one has a test of the examples."""
     (tmp_path / "ranks.py").write_text(LIGHT + RANKS)
@@ -467,6 +469,7 @@ if sys.argv[1] == "profile" and not os.path.exists({str(lost)!r}):
 
 
 @pytest.mark.nsys
+@pytest.mark.slow
 def test_nsys_that_really_lost_its_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -501,6 +504,7 @@ while process.poll() is None:
 
 
 @pytest.mark.nsys
+@pytest.mark.slow
 def test_a_signal_reaches_the_program(program: Path, tmp_path: Path) -> None:
     find_nsys()
     command = [sys.executable, "-m", "pyprof", "run", "--tool", "nsys", "-o", "out", str(program), "wait"]
@@ -520,19 +524,17 @@ def test_control_c_at_a_terminal(program: Path, tmp_path: Path, tool: str) -> No
     command = [sys.executable, "-m", "pyprof", "run", "--tool", tool, "-o", "out", str(program), "wait"]
     leader = [sys.executable, "-c", "import os, sys, pty; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"]
     assert pty.STDIN_FILENO == 0
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*leader, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=_environment(), text=True
-    )
-    assert process.stdin is not None and process.stdout is not None
-    _until(process.stdout, "waiting")
-    time.sleep(0.5)  # in its sleep: Python drops an interrupt that falls into a destructor
-    process.stdin.write("\x03")
-    process.stdin.flush()
-    out = process.stdout.read()
-    assert process.wait(60) == 5, out
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        _until(process.stdout, "waiting")
+        time.sleep(0.5)  # in its sleep: Python drops an interrupt that falls into a destructor
+        process.stdin.write("\x03")
+        process.stdin.flush()
+        out = process.stdout.read()
+    assert process.returncode == 5, out
     assert out.count("cleaned up") == 1 and "linear" in out
-    process.stdin.close()
-    process.stdout.close()
 
 
 # ---------------------------------------------------------------------------------------------- tools and usage
@@ -542,7 +544,7 @@ def test_nsys_is_told_to_record_the_steps_only_where_there_is_cuda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _stand_in(NSYS, tmp_path, monkeypatch)
-    (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
+    (tmp_path / "a.py").write_text(f"{LIGHT}\nimport torch; torch.ones(2); print('from the program')")
     for gpus, ranged in ((1, True), (0, False)):
         monkeypatch.setattr(run_module, "cuda_devices", lambda gpus=gpus: gpus)
         assert main(["run", "--tool", "nsys", "--steps", "0:2", "--forks", "-o", "net", "a.py"]) == 0

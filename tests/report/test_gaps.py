@@ -26,6 +26,7 @@ from pyprof.report.time.overview import Overview
 from pyprof.report.time.waits import Waits
 from pyprof.tables.table import AnyTable, printed
 from tests import examples
+from tests.given import slow
 from tests.timeline import overview_of
 from tests.tiny import Nsys, tid
 
@@ -269,7 +270,7 @@ def screen(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     "name",
     [
-        "kineto/mi300_resnet_checkpoint.json.gz", "kineto/multi_stream_sync.json.gz", "nvprof/v100_lm/net.sql",
+        *slow("kineto/mi300_resnet_checkpoint.json.gz"), "kineto/multi_stream_sync.json.gz", "nvprof/v100_lm/net.sql",
         "kineto/v100_dlrm_8ranks/worker0.pt.trace.json.gz", "nsys/h100_2gpu_train.nsys2026.2.sqlite",
     ],
 )  # fmt: skip

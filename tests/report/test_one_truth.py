@@ -15,6 +15,7 @@ from pyprof.loading.load import load
 from pyprof.parse.records.parquet.stored import HOST_KEY, POOL_ERRORS, read_host
 from pyprof.report.diff.compare import Comparison
 from pyprof.report.time.causes import CAUSES
+from tests.given import slow
 from tests.timeline import overview_of
 from tests.tiny import Nsys
 
@@ -135,7 +136,7 @@ _CAPTURES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", _CAPTURES)
+@pytest.mark.parametrize("name", [*slow(_CAPTURES[0], _CAPTURES[2]), _CAPTURES[1], *_CAPTURES[3:]])
 def test_parquet_says_what_its_capture_says(
     captures: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

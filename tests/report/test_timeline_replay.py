@@ -13,6 +13,7 @@ import pytest
 
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from tests.given import slow
 from tests.timeline import overview_of
 from tests.tiny import Nsys
 
@@ -170,7 +171,7 @@ GIVEN = {  # ms that a device without any work, and hidden communication, save: 
 }
 
 
-@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("name", [*list(GIVEN)[:2], *slow(*list(GIVEN)[2:4]), *list(GIVEN)[4:]])
 def test_no_more_than_the_host_waits_for_a_device(captures: Path, name: str) -> None:
     overview = overview_of(captures / name)
     saved = overview.replay.what_if()

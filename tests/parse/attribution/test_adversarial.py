@@ -116,13 +116,19 @@ def _training() -> Nsys:
 _COLUMNS = [(name, column.split()[0]) for name, columns in SCHEMA.items() for column in columns.split(", ")]
 
 
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return _training().write(tmp_path_factory.mktemp("training") / "net.sqlite").read_bytes()
+
+
 @pytest.mark.parametrize(("name", "column"), _COLUMNS)
-def test_a_column_may_be_missing_or_hold_extremes(tmp_path: Path, name: str, column: str) -> None:
+def test_a_column_may_be_missing_or_hold_extremes(tmp_path: Path, training: bytes, name: str, column: str) -> None:
+    path = tmp_path / "net.sqlite"
     for change in (
         f'ALTER TABLE {name} DROP COLUMN "{column}"',
         *(f'UPDATE {name} SET "{column}" = {v}' for v in ("NULL", "-1", "9223372036854775807", "-9223372036854775808")),
     ):
-        path = _training().write(tmp_path / "net.sqlite")
+        path.write_bytes(training)
         db = sqlite3.connect(path)
         try:
             db.execute(change)

@@ -317,7 +317,7 @@ def _label(text: str | None) -> str | None:
     return f"{name} {number}" if number.isdigit() else name.removeprefix("autograd::")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 20))])
 def test_every_kernel_is_as_brute_force_says(tmp_path: Path, seed: int) -> None:
     world = World(seed)
     oracle = Oracle(world)

@@ -12,7 +12,7 @@ from pyprof.model.opcall import UNKNOWN, OpCall
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
-from tests.given import records_of
+from tests.given import records_of, slow
 from tests.kineto_to_nsys import convert
 
 # file: kernels; of those, at least so many whose bytes are known in both, with our markers
@@ -66,7 +66,7 @@ def _typed(call: OpCall | None) -> bool:
     return call is not None and all(t.dtype is not None for t in call.tensors)
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("name", ["h100_vit", *slow("a100_train_stacks")])
 def test_with_our_markers_both_readers_say_the_same_of_every_kernel(captures: Path, tmp_path: Path, name: str) -> None:
     source = captures / "kineto" / f"{name}.json.gz"
     theirs, ours = rows_of(source), rows_of(convert(source, tmp_path / "net.sqlite", markers=True))
@@ -97,7 +97,7 @@ def _known_by_scalars(call: OpCall | None) -> bool:
     return call is not None and ("conv" in call.op or "attention" in call.op)
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("name", ["h100_vit", *slow("a100_train_stacks")])
 def test_from_the_text_of_emit_nvtx_alone_ops_shapes_and_products_are_the_same(
     captures: Path, tmp_path: Path, name: str
 ) -> None:

@@ -16,6 +16,7 @@ from pyprof.parse.sources.gunzip import DamagedGzip, Gunzip
 
 PIECE = 1 << 20
 NOISE = random.Random(1).randbytes(2 * PIECE)
+PACKED = gzip.compress(NOISE)
 
 
 def text_of(packed: bytes, size: int = 70_000) -> bytes:
@@ -41,11 +42,11 @@ def test_so_many_bytes_as_were_asked_for() -> None:
 @pytest.mark.parametrize(
     "packed",
     [
-        gzip.compress(NOISE)[:-1],
-        gzip.compress(NOISE)[:-9],
-        gzip.compress(NOISE)[:1000],
-        gzip.compress(NOISE)[:4],
-        gzip.compress(NOISE)[:-8] + bytes(8),
+        PACKED[:-1],
+        PACKED[:-9],
+        PACKED[:1000],
+        PACKED[:4],
+        PACKED[:-8] + bytes(8),
         b"\x1f\x8b" + NOISE,
     ],
     ids=["end", "sums", "middle", "header", "wrong sums", "no gzip"],  # the bytes differ with the time
@@ -56,11 +57,11 @@ def test_damaged_files(packed: bytes) -> None:
 
 
 def test_what_is_no_gzip_behind_the_last_member_is_no_text() -> None:
-    assert text_of(gzip.compress(NOISE) + b"abcdefghijklmnopqrstuvwxyz") == NOISE
+    assert text_of(PACKED + b"abcdefghijklmnopqrstuvwxyz") == NOISE
 
 
 def test_errors_of_the_file_reach_the_reader() -> None:
-    stream = io.BytesIO(gzip.compress(NOISE))
+    stream = io.BytesIO(PACKED)
     stream.close()
     with pytest.raises(ValueError, match="closed"), closing(Gunzip(stream)) as text:
         text.read(1)

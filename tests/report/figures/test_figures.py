@@ -15,13 +15,14 @@ from pyprof.errors import InputError, install_extra
 from pyprof.report.figures.base import hover, shown
 from pyprof.report.figures.sums import sums_by_op
 from tests.conftest import ROOT
+from tests.given import slow
 from tests.report.page.test_page import HOSTILE, hostile
 from tests.report.summary.test_summary import two_steps
 from tests.tiny import Nsys
 
 FIGURES = ("plot_roofline", "plot_layers", "plot_timeline")
 GIVEN = (
-    "kineto/h100_vit.json.gz", "kineto/mi300_resnet_checkpoint.json.gz", "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
+    "kineto/h100_vit.json.gz", *slow("kineto/mi300_resnet_checkpoint.json.gz"), "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
     "nsys/h100_2gpu_train.nsys2026.2.sqlite", "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
 )  # fmt: skip
 OURS = re.compile(

@@ -26,13 +26,14 @@ from pyprof.report.ranks.units import files_of
 from pyprof.report.summary.make import kernels_of
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
+from tests.given import slow
 from tests.report.summary.test_summary import two_steps
 from tests.timeline import overview_of
 from tests.tiny import Nsys
 
 GIVEN = (
     "kineto/h100_vit.json.gz", "kineto/mi300_resnet_checkpoint.json.gz", "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
-    "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/serving/vllm_decode_full.capture.json.gz",
+    "nsys/h100_2gpu_train.nsys2026.2.sqlite", *slow("kineto/serving/vllm_decode_full.capture.json.gz"),
     "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
 )  # fmt: skip
 HOSTILE = ("</script><img src=x onerror=alert(1)>", "{{7*7}}", "<!--<script>", "a\x1b[31m\x00\u202eb", "'\";alert(1)//")

@@ -52,7 +52,7 @@ def test_a_rank_that_waits_for_what_one_other_sends(tmp_path: Path) -> None:
     assert (one.rank, one.cause, one.layer, one.saves_ns) == (2, "communication", None, 12_000_000)
 
 
-@pytest.mark.parametrize("ranks", [2, 64])
+@pytest.mark.parametrize("ranks", [2, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_rank_that_loads_data_longer(tmp_path: Path, ranks: int) -> None:
     one = late(Steps(ranks, loading=every(1, 5_000)).write(tmp_path))
     assert (one.rank, one.cause, one.saves_ns) == (1, "host", 15_000_000)

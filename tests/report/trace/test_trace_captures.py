@@ -73,6 +73,7 @@ def test_a_timeline_is_valid_and_reads_back_to_the_same_records_and_tables(captu
     assert (ours.samples is None) == (theirs.samples is None)
 
 
+@pytest.mark.slow
 def test_a_training_step_with_backward_is_drawn_whole(captures: Path, tmp_path: Path) -> None:
     path = captures / "kineto/a100_train_stacks.json.gz"
     events = json.loads(written(path, tmp_path).read_bytes())["traceEvents"]

@@ -19,7 +19,7 @@ from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import keys_text, lines
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
-from tests.given import records_of
+from tests.given import records_of, slow
 from tests.tiny import Nsys
 
 NASTY = 'quote " back\\slash \u2028 emoji 🚀 tab\t nl\n \x00 end'
@@ -45,8 +45,8 @@ CAPTURES = [
     "nsys/h100_2gpu_train.nsys2026.2.sqlite",
     "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
     "kineto/h100_vit.json.gz",
-    "kineto/v100_resnet50_2021.json.gz",
     "kineto/v100_dlrm_8ranks/worker3.pt.trace.json.gz",
+    *slow("kineto/v100_resnet50_2021.json.gz"),
 ]
 
 
