@@ -53,7 +53,7 @@ def test_idle_while_a_loader_loads(tmp_path: Path) -> None:
     found = advice(overview)
     assert list(found) == ["data_loading"]
     assert found["data_loading"].saves_ns == 24 * MS
-    assert found["data_loading"].evidence.startswith("4 gaps of 6.0 ms in which the host is in a DataLoader without workers")
+    assert found["data_loading"].evidence.startswith("4 gaps of 6.00 ms in which the host is in a DataLoader without workers")
     assert "num_workers" in found["data_loading"].do
 
 
