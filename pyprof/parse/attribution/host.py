@@ -403,7 +403,9 @@ def _grown(pauses: _Pauses) -> Ints:
     """For each pause of a call in which they grow the length that pauses have at the call's begin, -1 for others."""
     result, length = np.full(len(pauses.call), -1, np.int64), pauses.end - pauses.begin
     good = np.flatnonzero(length < _MOST_NS)
-    _, _, call = distinct_rows(pauses.thread[good], pauses.call[good])
+    call = distinct_rows(pauses.thread[good], pauses.call[good]).inverse
+    good = good[np.bincount(call)[call] >= _LEAST]  # few calls are so long
+    call = distinct_rows(pauses.thread[good], pauses.call[good]).inverse
     order = np.lexsort((pauses.begin[good], call))
     good, call = good[order], call[order]
     count = np.bincount(call)
@@ -411,8 +413,7 @@ def _grown(pauses: _Pauses) -> Ints:
     quarter = place * _QUARTERS // np.maximum(count[call], 1)
     calls = len(count)
     middle = quantiles(call * _QUARTERS + quarter, length[good], calls * _QUARTERS, 0.5)[0].reshape(calls, _QUARTERS)
-    grows = (count >= _LEAST) & (np.diff(middle, axis=1) > 0).all(axis=1) & (middle[:, -1] >= _GROWTH * middle[:, 0])
-    grows &= middle[:, -1] >= _SLOW_NS
+    grows = (np.diff(middle, axis=1) > 0).all(axis=1) & (middle[:, -1] >= _SLOW_NS) & (middle[:, -1] >= _GROWTH * middle[:, 0])
     mine = grows[call] & (length[good] > middle[call, 0])
     result[good[mine]] = np.ceil(middle[call[mine], 0]).astype(np.int64)
     return result
