@@ -46,11 +46,11 @@ class Size(NamedTuple):
     pickle_bytes: int = 0
 
 
-_PARSING = (150, 50, 50, 0.4)
+_PARSING = (150, 50, 50, 0.5)
 """Peak bytes for each activity, API call, range and byte of JSON, from a capture to records."""
 _JSON_OF_ONE = 3200  # bytes of JSON for each record, about
 _PICKLE = 6  # peak bytes for each of a snapshot
-_RECORD_BYTES = {"prof": 200, "summary": 550, "gaps": 560, "report": 620, "diff": 800, "ranks": 400, "trace": 800}
+_RECORD_BYTES = {"prof": 200, "summary": 430, "gaps": 560, "report": 480, "diff": 800, "ranks": 400, "trace": 800}
 """Peak bytes for each record in a command."""
 
 
