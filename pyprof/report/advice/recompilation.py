@@ -63,9 +63,11 @@ def _is_again(one: Compilation, all_of_them: list[Compilation]) -> bool:
 
 
 def _times(times: Counter[str]) -> str:
-    """`4 times each`, or `2 to 8 times`."""
+    """`4 times each`, `once`, or `2 to 8 times`."""
     least, most = min(times.values()), max(times.values())
-    return f"{most} times each" if least == most else f"{least} to {most} times"
+    if least < most:
+        return f"{least} to {most} times"
+    return ("once" if most == 1 else f"{most} times") + (" each" if len(times) > 1 else "")
 
 
 def _reasons(events: list[CompileEvent]) -> str:

@@ -95,9 +95,9 @@ class DeviceMemory:
         return int(self.trace.time_ns[event]) if known else None
 
     def since_ns(self, event: int) -> int | None:
-        """Time since the first event."""
+        """Time since the first event; None where the clock went back before it."""
         begin, time = self.time_ns(0), self.time_ns(event)
-        return None if begin is None or time is None else time - begin
+        return None if begin is None or time is None or time < begin else time - begin
 
     def state(self, moment: int) -> dict[str, object]:
         """Memory in use at a moment."""

@@ -46,6 +46,11 @@ def test_frames_times_and_share_are_those_of_the_trace(tmp_path: Path) -> None:
     assert next(iter(advice)) == "recompilation" and "warmup" not in advice
 
 
+def test_one_frame_that_is_compiled_once_more(tmp_path: Path) -> None:
+    found = advice_of(overview_of(_capture(tmp_path, 2, 1)))["recompilation"]
+    assert found.evidence.startswith("torch.compile compiles 1 frame once: ")
+
+
 def test_the_ledger_says_why(tmp_path: Path) -> None:
     found = advice_of(overview_of(_capture(tmp_path, 4, 3, tuple(map(SIZE.format, (9, 10))))))["recompilation"]
     assert "; 2 x forward (net.py:6), first since tensor 'x' size mismatch at index 0. expected 8, actual 9; " in found.evidence

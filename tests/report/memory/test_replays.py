@@ -75,6 +75,12 @@ def test_what_the_allocator_added_to_blocks_that_are_gone_is_unknown(tmp_path: P
         assert f"Peak {words}, 8.0 MiB reserved" in " ".join(str(pyprof.load(path).memory()).split())
 
 
+def test_a_clock_that_went_back_gives_no_time(tmp_path: Path) -> None:
+    events = [event("alloc", 0, 1, 50, FORWARD), event("alloc", 1, 1, 30, FORWARD)]
+    report = pyprof.load(write(tmp_path / "s.pickle", [segment(block(0, 1), block(1, 1))], events)).memory()
+    assert "Peak 2.0 MiB requested, 2.0 MiB allocated, 2.0 MiB reserved, in forward" in " ".join(str(report).split())
+
+
 def test_two_streams_may_have_the_same_size_free_and_not_for_each_other(tmp_path: Path) -> None:
     events = [event("alloc", 0, 4, 1, FORWARD), event("oom", 0, 6, 2, FORWARD, stream=7, device_free=MIB)]
     del events[1]["addr"]
