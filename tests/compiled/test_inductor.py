@@ -31,6 +31,7 @@ from pyprof.prof.frame import Frame
 from pyprof.tables.table import Fractions, Integers, printed
 from tests.compiled.test_compiled_module import module, triton
 from tests.conftest import ROOT
+from tests.given import slow
 
 PROGRAMS = ROOT / "tests" / "programs"
 
@@ -245,7 +246,7 @@ def test_a_triton_launch_with_recorded_arguments(captures: Path, capsys: pytest.
     assert row["File"].endswith("/cqaokwf2bph4egogzevc22vluasiyuui4i54zpemp6knbsggfbuu.py")
 
 
-@pytest.mark.parametrize("name", ["kineto/h100_vit.json.gz", "kineto/a100_train_stacks.json.gz"])
+@pytest.mark.parametrize("name", ["kineto/h100_vit.json.gz", *slow("kineto/a100_train_stacks.json.gz")])
 def test_real_captures_add_up(captures: Path, name: str) -> None:
     records = load(str(captures / name))
     rows = np.arange(len(records))

@@ -311,7 +311,7 @@ ON_CUDA_CORES = re.compile(r"sgemm|scudnn|gemv|gemmSN|gemmk1|dot_kernel|[dw]grad
     [
         ("kineto/h100_bert_small.json.gz", H100),
         ("kineto/h100_vit.json.gz", H100),
-        ("kineto/a100_train_stacks.json.gz", A100),
+        pytest.param("kineto/a100_train_stacks.json.gz", A100, marks=pytest.mark.slow),
         ("kineto/v100_resnet50_2021.json.gz", V100),
         ("kineto/v100_dlrm_8ranks/worker0.pt.trace.json.gz", V100),
         ("nsys/h100_2gpu_train.nsys2026.2.sqlite", H100),
@@ -337,7 +337,12 @@ def test_captures_are_covered(captures: Path, name: str, cc: tuple[int, int]) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "at_least"), [("h100_bert_small.json.gz", 30), ("h100_vit.json.gz", 85), ("a100_train_stacks.json.gz", 1700)]
+    ("name", "at_least"),
+    [
+        ("h100_bert_small.json.gz", 30),
+        ("h100_vit.json.gz", 85),
+        pytest.param("a100_train_stacks.json.gz", 1700, marks=pytest.mark.slow),
+    ],
 )
 def test_precision_in_the_name_is_that_of_the_op(captures: Path, name: str, at_least: int) -> None:
     """The operand type read from a kernel's name against `Input type` of the op that launched it."""

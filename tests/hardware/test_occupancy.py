@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.hardware.occupancy import active_blocks, limits, theoretical_occupancy, waves
+from tests.given import slow
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_what_is_resident_fits(cc: tuple[int, int], threads: int, registers: int
 @pytest.mark.parametrize(
     "name",
     [
-        "a100_train_stacks.json.gz",
+        *slow("a100_train_stacks.json.gz"),
         "h100_vit.json.gz",
         "h100_bert_small.json.gz",
         "v100_resnet50_2021.json.gz",

@@ -23,6 +23,7 @@ from pyprof.model.trace import ActivityKind
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
 from tests.conftest import SHARED
+from tests.given import slow
 
 
 def _query(path: Path, sql: str, *values: object) -> list[Any]:
@@ -121,9 +122,9 @@ def test_h100_stacks_equal_brute_force(captures: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        (),
+        pytest.param((), marks=pytest.mark.slow),
         ("--processes", "3", "--row-order", "shuffled", "--orphans", "0.05", "--unfinished", "7"),
-        ("--markers", "emit", "--emit", "old"),
+        pytest.param(("--markers", "emit", "--emit", "old"), marks=pytest.mark.slow),
         ("--markers", "emit", "--row-order", "shuffled"),
         ("--markers", "pyprof", "--processes", "2"),
     ],
@@ -184,7 +185,7 @@ def _check_forward(capture: Path, rows: list[dict[str, Any]]) -> None:
     assert checked >= 0.9 * len(backward)
 
 
-@pytest.mark.parametrize("name", ["h100_2gpu_train.nsys2026.2", "cpu_emit_nvtx_torch2.13.nsys2023.4"])
+@pytest.mark.parametrize("name", [*slow("h100_2gpu_train.nsys2026.2"), "cpu_emit_nvtx_torch2.13.nsys2023.4"])
 def test_the_order_of_rows_changes_nothing(captures: Path, tmp_path: Path, name: str) -> None:
     source = captures / "nsys" / f"{name}.sqlite"
     shuffled = tmp_path / "shuffled.sqlite"

@@ -11,7 +11,7 @@ from pyprof.model.opcall import UNKNOWN, OpCall
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.cost import cost_records
 from pyprof.prof.infer import infer
-from tests.given import records_of
+from tests.given import records_of, slow
 
 # capture: least percent of the kernel time of ops whose shapes were recorded that has FLOPs, and bytes. What lacks: sums over
 # dimensions in a forward, and permutations of sparse features, whose results' sizes are in no argument.
@@ -34,7 +34,10 @@ def recorded(call: OpCall) -> bool:
     return bool(call.tensors) and not (call.op in LISTS and UNKNOWN in call.args)
 
 
-@pytest.mark.parametrize("name", LEAST)
+LARGE = ("kineto/v100_resnet50_2021.json.gz", "kineto/a100_train_stacks.json.gz")
+
+
+@pytest.mark.parametrize("name", [*slow(*LARGE), *(name for name in LEAST if name not in LARGE)])
 def test_kernel_time_with_a_cost(captures: Path, name: str) -> None:
     records = infer(records_of(captures / name))
     costs = cost_records(records)

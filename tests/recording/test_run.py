@@ -259,6 +259,7 @@ def test_files_that_are_there_already_are_never_replaced(program: Path, tmp_path
     }
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_named_as_the_cause(tmp_path: Path) -> None:
     """A limit on the size of files fails in the same way, within torch, which only logs it. The program ends as always."""
     (tmp_path / "own.py").write_text(LIGHT + "import torch\nfor _ in range(300): torch.ones(2) @ torch.ones(2)\nprint('done')")

@@ -81,7 +81,7 @@ def _steps(seed: int, ns: float, disturbed: float) -> Floats:
     return np.where(busy, times * rng.uniform(1, 3, 600), times)
 
 
-@pytest.mark.parametrize("disturbed", [0.0, 0.2, 0.5])
+@pytest.mark.parametrize("disturbed", [0.0, pytest.param(0.2, marks=pytest.mark.slow), 0.5])
 def test_the_same_program_is_the_same_and_a_slower_one_slower(disturbed: float) -> None:
     for seed in range(8):
         before, same, slower = (_steps(3 * seed + at, ns, disturbed) for at, ns in enumerate((1e6, 1e6, 1.05e6)))

@@ -164,7 +164,7 @@ def test_records_keep_their_tables_and_no_secret(
     "name",
     [
         "nvprof/v100_lm/net.sql",
-        "nsys/h100_2gpu_train.nsys2026.2.sqlite",
+        pytest.param("nsys/h100_2gpu_train.nsys2026.2.sqlite", marks=pytest.mark.slow),
         "kineto/h100_vit.json.gz",
         pytest.param("kineto/v100_resnet50_2021.json.gz", marks=pytest.mark.slow),
         pytest.param("nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite", marks=pytest.mark.slow),

@@ -17,7 +17,7 @@ from pyprof.model.records import Records
 from pyprof.timers.alternatives import KINDS
 from pyprof.timers.replay import OptimizerStep
 from pyprof.timers.trials import Trial, calls_that_ran, find_trials
-from tests.given import records_of
+from tests.given import records_of, slow
 from tests.tiny import Nsys
 
 GEMM, POINTWISE = "ampere_sgemm_128x64_tn", "vectorized_elementwise_kernel"
@@ -154,7 +154,7 @@ def test_every_kind_has_a_reason_where_nothing_is_known(tmp_path: Path) -> None:
         assert isinstance(find_trial(kind, records, gpu=True), str)
 
 
-@pytest.mark.parametrize("name", ["kineto/v100_resnet50_2021.json.gz", "kineto/h100_vit.json.gz",
+@pytest.mark.parametrize("name", [*slow("kineto/v100_resnet50_2021.json.gz"), "kineto/h100_vit.json.gz",
                                   "nvprof/v100_lm/net.sql", "nsys/a100_gpt2.7b.nsys2024.6.sqlite"])  # fmt: skip
 def test_real_captures_have_a_trial_or_a_reason(captures: Path, name: str) -> None:
     records = records_of(captures / name)

@@ -117,7 +117,7 @@ def test_random_captures_are_the_same_in_any_number_of_slices(tmp_path: Path, se
         ("nsys/h100_2gpu_train.nsys2026.2.sqlite", 50),
         ("nvprof/v100_lm/net.sql", 3),
         ("nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite", 700),
-        ("kineto/mi300_resnet_checkpoint.json.gz", 300),
+        pytest.param("kineto/mi300_resnet_checkpoint.json.gz", 300, marks=pytest.mark.slow),
         ("kineto/h100_vit.json.gz", 100),
     ],
 )

@@ -41,7 +41,7 @@ def test_without_pyarrow_one_line_says_so_before_anything_is_made(
     assert "needs pyarrow" in first and [line[:6] for line in hint] == ["hint: "] and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_data_set_by_rank_goes_on_and_names_what_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str
 ) -> None:

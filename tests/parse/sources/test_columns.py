@@ -18,6 +18,7 @@ from pyprof.model.markers import split_ids
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import emit_texts, sqlite
 from pyprof.parse.sources.sqlite_pages.reader import OddFile, PackedTexts
+from tests.given import slow
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="splitting texts by columns needs pyarrow")
@@ -44,7 +45,7 @@ def all_ways(path: Path) -> list[tuple[list[str], list[str]]]:
 
 
 NSYS = [
-    "h100_2gpu_train.nsys2026.2.sqlite", "a100_gpt2.7b.nsys2024.6.sqlite", "cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
+    *slow("h100_2gpu_train.nsys2026.2.sqlite"), "a100_gpt2.7b.nsys2024.6.sqlite", "cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import examples
 from tests.timeline import Timeline
 
 FLAT = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, at::detail::Array<char*, 3> >(int)"
@@ -27,7 +28,7 @@ _STEPS = st.lists(st.tuples(st.integers(0, len(OPS)), st.integers(1, 20), st.int
 
 
 @given(_STEPS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 def test_no_more_is_saved_than_there_is(program: list[tuple[int, int, int]]) -> None:
     """program: which op, how often in a row, and how many 100 us the host comes late before it."""
     timeline = Timeline()

@@ -131,7 +131,7 @@ class Found(NamedTuple):
     wall_ns: int
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def found_in(path: Path) -> Found:
     overview = overview_of(path)
     gaps = overview.division.gaps
@@ -246,7 +246,7 @@ def _exposed_ms(path: Path) -> float:
     return exposed / 1e3
 
 
-@pytest.mark.parametrize(("name", "of_ms"), [(DLRM, 87.9), (CHECKPOINT, 55.6)])
+@pytest.mark.parametrize(("name", "of_ms"), [pytest.param(DLRM, 87.9, marks=pytest.mark.slow), (CHECKPOINT, 55.6)])
 def test_exposed_communication_is_what_the_raw_events_say(captures: Path, name: str, of_ms: float) -> None:
     found = found_in(captures / name).advice
     advice = found["exposed_communication"]

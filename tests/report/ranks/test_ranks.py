@@ -19,6 +19,7 @@ from pyprof.report.ranks.results import TABLES, matrix_of
 from pyprof.report.ranks.survey import Survey, survey
 from pyprof.report.ranks.units import files_of
 from pyprof.tables.table import Fractions, Integers, Texts
+from tests import examples
 from tests.rank_records import ELEMENTS, TRANSFER_NS, Job, write_rank
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
@@ -48,7 +49,7 @@ def looked_at(folder: Path) -> Survey:
     return survey(files_of([str(folder)]))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(
     st.integers(2, 9).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(-(10**9), 10**9), min_size=n, max_size=n))),
     st.integers(0, 8),

@@ -13,6 +13,7 @@ from pyprof.cli import main
 from pyprof.report.ranks.advice import Straggler, straggler
 from pyprof.report.ranks.survey import survey
 from pyprof.report.ranks.units import files_of
+from tests import examples
 from tests.rank_traces import LAYERS, Steps, gloo
 
 
@@ -83,7 +84,7 @@ def test_one_that_began_later_and_loads_longer_once_is_named_after_what_costs_mo
 times = st.lists(st.sampled_from([0, 0, 70, 400, 3_000]), min_size=12, max_size=12)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(times, times, times, st.permutations([0, 50_000, -9_000, 7]))
 def test_all_that_ranks_are_late_is_saved_once(
     tmp_path_factory: pytest.TempPathFactory, loading: list[int], sleeping: list[int], noise: list[int], clock: list[int]

@@ -19,7 +19,7 @@ from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict import read
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
-from tests.given import records_of
+from tests.given import records_of, slow
 from tests.tiny import Nsys
 
 
@@ -77,7 +77,7 @@ def test_times_since_1970_are_read_as_well(written: list[str], epoch: int) -> No
     assert _outcome(later) == _each_alone(later)
 
 
-CAPTURES = ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/h100_vit.json.gz"]
+CAPTURES = ["nvprof/v100_lm/net.sql", *slow("nsys/h100_2gpu_train.nsys2026.2.sqlite"), "kineto/h100_vit.json.gz"]
 
 
 @pytest.mark.parametrize("name", CAPTURES)

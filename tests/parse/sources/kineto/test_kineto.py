@@ -25,6 +25,7 @@ from pyprof.parse.sources.kineto import trace_file
 from pyprof.parse.sources.kineto.odd_text import requoted
 from pyprof.prof.formulas import evaluate
 from tests import ROOT
+from tests.given import slow
 
 PID, SIDE = 100, 101
 
@@ -480,7 +481,7 @@ CAPTURES = {
 }
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("name", [*slow("a100_train_stacks.json.gz"), *list(CAPTURES)[1:]])
 def test_captures(captures: Path, name: str) -> None:
     trace = open_trace(captures / "kineto" / name)
     assert sniffed(captures / "kineto" / name)
