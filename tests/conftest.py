@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ settings.register_profile("few", deadline=None, derandomize=True, max_examples=1
 settings.register_profile("thorough", deadline=None, derandomize=True)  # scripts/test --all
 settings.register_profile("pyprof", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("pyprof")
+
+# What a shell runs in the background ignores Control-C, and so would all programs that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if workers := os.environ.get(
     "PYTEST_XDIST_WORKER_COUNT"
