@@ -376,6 +376,7 @@ print([event.count for event in p.key_averages() if event.key == "aten::mm"])
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_profiles_itself(tmp_path: Path) -> None:
     """It has its own way, and we what came before; one line says so."""
     (tmp_path / "own.py").write_text(LIGHT + OWN)

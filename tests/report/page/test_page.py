@@ -248,6 +248,7 @@ def test_a_folder_of_few_ranks_is_a_job_and_a_section_each(tmp_path: Path) -> No
     assert "have a section below" not in page and "Where the difference is" not in page
 
 
+@pytest.mark.slow
 def test_of_a_job_of_many_ranks_those_that_stand_out_have_a_section(captures: Path) -> None:
     files = files_of([str(captures / "kineto/v100_dlrm_8ranks")])
     job = job_section("job", files, lambda file: overview_of(Path(str(file))))

@@ -332,6 +332,7 @@ def _without_causes(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_data_set_gives_what_its_captures_give(captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out = str(captures / "kineto/v100_dlrm_8ranks"), str(tmp_path / "out")
     assert main(["ranks", folder]) == 0
