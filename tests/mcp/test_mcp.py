@@ -103,6 +103,7 @@ def pair(folder: Path) -> tuple[str, str]:
 
 
 @needs_sdk
+@pytest.mark.slow
 def test_a_client_of_the_sdk_gets_the_numbers_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = pair(tmp_path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -404,9 +405,10 @@ def test_data_loader_workers_that_are_spawned(recorder: Recorder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_dtensor_and_fsdp(recorder: Recorder, tmp_path: Any) -> None:
+def test_dtensor_and_fsdp(recorder: Recorder, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch.distributed as dist
 
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch puts one of its own there
     if not dist.is_available():
         pytest.skip("this torch has no torch.distributed")
     from torch.distributed.fsdp import fully_shard

@@ -42,6 +42,7 @@ pyprof.capture(1)
 """
 
 
+@pytest.mark.slow
 def test_every_order_of_imports() -> None:
     """Each order in a child of one process, which imported what takes long: torch and numpy, and nothing of pyprof."""
     pytest.importorskip("torch")

@@ -233,6 +233,7 @@ def test_no_colour_where_it_is_not_wanted(capture: Path, variables: dict[str, st
     assert ("\x1b[36m" in drawn) == colour and ("\x1b" in drawn) == (variables.get("TERM") != "dumb")
 
 
+@pytest.mark.slow
 def test_reports_fit_100_columns(captures: Path) -> None:
     for arguments in (
         ["gaps", str(captures / "kineto/v100_resnet50_2021.json.gz")],

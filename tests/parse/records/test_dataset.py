@@ -98,6 +98,7 @@ def _dying_at_one(path: Path) -> Records:
     return load_capture(path)
 
 
+@pytest.mark.slow
 def test_a_capture_that_ends_its_process_is_named_and_done_by_the_next_run(tmp_path: Path) -> None:
     files, out = [capture(tmp_path / f"rank{rank}.sqlite", 2) for rank in range(2)], tmp_path / "out"
     first = {outcome.source: outcome for outcome in parse_many(files, out, _dying_at_one, 2)}

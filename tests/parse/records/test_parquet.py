@@ -253,7 +253,9 @@ def test_columns_that_are_missing_or_of_another_type_are_named(stored: Path, cap
     for at, name in enumerate(table.schema.names):
         pa.parquet.write_table(table.drop_columns([name]), stored)
         assert refused(stored, capsys).endswith(f"it has no column '{name}'")
-        odd = (["a"], [1.5], [None], [[1]], [True], [2**64 - 1])[at % 6]
+        if at % 2:
+            continue
+        odd = (["a"], [1.5], [None], [[1]], [True], [2**64 - 1])[at // 2 % 6]
         other = pa.array(odd * len(table), pa.uint64() if odd[0] == 2**64 - 1 else None)
         pa.parquet.write_table(table.set_column(at, name, other), stored)
         if other.type != table.schema.types[at]:
