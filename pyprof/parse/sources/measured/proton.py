@@ -177,5 +177,5 @@ def _given(metrics: Mapping[str, object]) -> dict[str, float]:
 def _number(value: object) -> float | None:
     try:
         return float(value) if isinstance(value, (int, float, str)) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyprof.cli import main
@@ -122,3 +123,9 @@ def test_a_stream_of_thousands_of_digits_is_unknown() -> None:
     event = kernel_event("k", 1.0, 7) | {"tid": "stream " + "9" * 5000}
     found = read_chrome_trace(io.BytesIO(json.dumps({"traceEvents": [event]}).encode()), "p.chrome_trace")
     assert [(one.name, one.stream) for one in found.launches] == [("k", -1)]
+
+
+def test_figures_beyond_any_float_are_unknown() -> None:
+    tree = node("ROOT", kernel("mm", 10**400, count=1, flops16=10**400, bytes=300))
+    found = read_hatchet(io.BytesIO(json.dumps([tree, {}]).encode()), "p.hatchet")
+    assert np.isnan(found.of("gpu__time_duration.sum")[0]) and "flops16" not in found.metrics and found.of("bytes")[0] == 300
