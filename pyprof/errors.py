@@ -13,7 +13,6 @@ The hint is the next command to type, or the next thing to look at. Must not kno
 
 from __future__ import annotations
 
-from pathlib import Path
 
 
 class PyprofError(Exception):
@@ -66,6 +65,7 @@ def install_extra(extra: str) -> str:
     import json
     import shlex
     from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
