@@ -14,7 +14,6 @@ The hint is the next command to type, or the next thing to look at. Must not kno
 from __future__ import annotations
 
 
-
 class PyprofError(Exception):
     """An error that pyprof raises on purpose, with a hint for the next step.
 
