@@ -20,13 +20,13 @@ from pyprof.recording.limits import FEWER, Bounds
 
 _TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
 _MOST_BYTES, _MOST_SHARE = 2e9, 8  # that a recording may take as it ends; or so many parts of what is free, if that is more
-_MAPPED_BYTES, _MAPPED_AT = (
-    128 << 10,
-    64,
-)  # of a block of its own: at least so large; where in its first page torch's memory begins
+_MAPPED_BYTES = 128 << 10  # a block of its own is at least so large
+_MAPPED_AT = 64  # where in its first page torch's memory begins
 _ENDED_BYTES = {True: 64, False: 8}  # in memory once a recording ends, for each before: calls of Python, with frames; else ops
 _SAMPLE_S = 0.25
 _SAMPLES = 4
+_BEFORE = 40  # samples before a recording whose most is the program's own
+_UNEVEN = 0.618  # samples come unevenly, so that no step's length keeps them at one place of it
 _LOOSE_BYTES = 512 << 20  # freed, and not given back to the system
 _TRIM_SHARE = 50  # giving it back takes at most one of so many parts of the time
 
@@ -106,9 +106,10 @@ def _tensor_bytes() -> int:
 class Growth:
     """Calls `over` once with the reason, on a thread of its own, when the trace is expected to pass `bounds`.
 
-    recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. The
-    least of the last samples counts, since events are never given up and much of what a program allocates is. from_start: the
-    first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
+    recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. What
+    the program itself had allocated at most, some seconds before, is none of the recording's; of what came since the least in
+    the last quarter of the recording counts, for events are never given up and activations are at each step's end. from_start:
+    the first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
     whether calls of Python are recorded, which may take most memory. Neither half of what is free nor what is more of an
     eighth and 2 GB is passed.
     """
@@ -137,21 +138,25 @@ class Growth:
         self._ended.set()
 
     def _watch(self, allocated: Callable[[], tuple[int, int]]) -> None:
-        samples: deque[int] = deque(maxlen=_SAMPLES)
-        before, tensors, heap = allocated()[0], 0, _Heap()
-        while not self._ended.wait(_SAMPLE_S):
+        samples = list[int]()
+        before = deque([allocated()[0]], maxlen=_BEFORE)
+        tensors, heap, turn = 0, _Heap(), 0
+        while not self._ended.wait(_SAMPLE_S * (0.5 + turn * _UNEVEN % 1)):
+            turn += 1
             if not self._recording():
-                before, tensors, self._from_start = allocated()[0], 0, False
+                before.append(allocated()[0])
+                tensors, self._from_start = 0, False
                 samples.clear()
                 continue
             now, mapped = allocated()
-            samples.append(now - before)
+            samples.append(now - max(before))
             if self._allocated is not None:
                 heap.trim(now + mapped)
-            if len(samples) < _SAMPLES or not self._reason(min(samples) - tensors):
+            lasting = min(samples[-max(_SAMPLES, len(samples) // 4) :])
+            if len(samples) < _SAMPLES or not self._reason(lasting - tensors):
                 continue
             tensors = _tensor_bytes() if self._from_start else 0
-            if reason := self._reason(min(samples) - tensors):
+            if reason := self._reason(lasting - tensors):
                 self._over(reason)
                 return
 

@@ -202,6 +202,22 @@ def test_what_is_allocated_for_good_counts(grows: list[int], over: bool, monkeyp
     assert called.is_set() is over
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_what_a_program_had_before_is_not_the_recordings(grows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 90 bytes of activations, seen once before; each sample of the recorded ones may lie in the middle of a step."""
+    monkeypatch.setattr("pyprof.recording.growth._SAMPLE_S", 0.001)
+    monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
+    sizes, recorded, called = (
+        iter([0, 90, 10, 80, *(85 + 20 * grows * n for n in range(8))]),
+        iter([False] * 3 + [True] * 9),
+        [],
+    )
+    growth = Growth(Bounds(100), lambda: next(recorded), called.append)
+    with monkeypatch.context() if grows else pytest.raises(StopIteration):
+        growth._watch(lambda: (next(sizes), 0))
+    assert len(called) == grows
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [
