@@ -57,6 +57,7 @@ class TimelineEvents:
         launched = launched[self.frame.records["kind"][launched] != ActivityKind.CPU]
         trace, samples = self.trace, self.trace.samples
         totals = np.flatnonzero(trace.memory["allocated"] >= 0)
+        totals = totals[np.argsort(trace.memory["time_ns"][totals], kind="stable")]  # values of a counter follow one another
         found = [
             Part(len(self._host), lambda at: self._host_lines(self._host[at]), self._host_start[self._host]),
             Part(len(self.chosen), lambda at: self._record_lines(self.chosen[at]), self.frame.records["start_ns"][self.chosen]),
