@@ -6,7 +6,7 @@ that a report of the records says what a report of the capture says. Times are n
 
 from __future__ import annotations
 
-import re
+import string
 
 import msgspec
 
@@ -21,8 +21,12 @@ in which the launching threads made no API call (and began no op)."""
 
 PLACE_KINDS = ("range", "function", "op", "call")
 """Kinds of places of the host: the user's ranges and layers, Python and C functions, ops, API calls."""
-NAME_END = re.compile(r"[\s#_:]*\d+$")
-"""The number at the end of a range's name that is opened again and again: of `IO 3`."""
+
+
+def without_number(name: str) -> str:
+    """`IO` of `IO 3`: the name of a range that is opened again and again. A name that is a number alone stays."""
+    stem = name.rstrip("0123456789")  # a regular expression would try each digit of a long row
+    return name if stem == name else stem.rstrip(string.whitespace + "#_:") or name
 
 
 class Spans(msgspec.Struct):

@@ -13,7 +13,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import spans
 from pyprof.columns.types import Array, Ints
-from pyprof.model.host import NAME_END, Doing, StageActions
+from pyprof.model.host import Doing, StageActions, without_number
 from pyprof.model.markers import Kind
 from pyprof.model.pipeline import action_of
 from pyprof.model.trace import Trace
@@ -65,7 +65,7 @@ def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[in
     best = order[np.flatnonzero(np.diff(pause[order], prepend=-1))]
     names = {}
     for code, marker in markers.items():
-        name = NAME_END.sub("", marker.name) or marker.name if marker.kind == Kind.USER else marker.name
+        name = without_number(marker.name) if marker.kind == Kind.USER else marker.name
         names[code] = PYTHON if marker.kind == Kind.STEP else LOADING if _LOADER.search(marker.name) else name
     return list(zip(pause[best].tolist(), map(names.__getitem__, label[best].tolist()), strict=True))
 

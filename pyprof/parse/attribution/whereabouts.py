@@ -17,7 +17,7 @@ from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import summed
 from pyprof.columns.nesting import crossing, nest
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.model.host import NAME_END, PLACE_KINDS, Whereabouts
+from pyprof.model.host import PLACE_KINDS, Whereabouts, without_number
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Table as TraceTable
 from pyprof.model.trace import Trace
@@ -27,7 +27,7 @@ LEAST_NS = 5_000
 _MOST = 4096  # times
 _MOST_AROUND = 8  # ranges around the first and the last activity
 _LEAST_SHARE = 0.005  # of all these times: a place with less counts as the place around it
-_NUMBER = re.compile(r"(?<![A-Za-z0-9.])\d+(?![A-Za-z0-9.])")
+_NUMBER = re.compile(r"(?<![A-Za-z0-9.])[0-9]+(?![A-Za-z0-9.])")
 _RANGE, _FUNCTION, _OP, _CALL = range(len(PLACE_KINDS))
 _KINDS = {Kind.USER: _RANGE, Kind.LAYER: _RANGE, Kind.OP: _OP, Kind.DISPATCH: _OP, Kind.BACKWARD: _OP, Kind.OPTIMIZER: _OP}
 
@@ -173,7 +173,8 @@ def _intervals(trace: Trace, names: dict[str, int], times: list[_Times]) -> _Int
         marker = trace.markers[code]
         if marker.kind != Kind.USER:
             return marker.name
-        return _NUMBER.sub("*", NAME_END.sub("", marker.name)) or marker.name
+        name = without_number(marker.name)
+        return name if name.isdecimal() else _NUMBER.sub("*", name)
 
     parts = [
         _Intervals(
