@@ -22,7 +22,7 @@ from pyprof.help import schema_text, schemas
 from pyprof.model.records import PHASES
 from pyprof.prof.columns import HEADERS, SUMS
 from pyprof.prof.roofline import BOUNDS
-from pyprof.report.advice.kinds import KINDS
+from pyprof.report.advice.kinds import KINDS, OF_JOBS
 from pyprof.report.summary import tables as summary_tables
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.division import BUSY
@@ -108,7 +108,9 @@ def test_every_key_is_described_and_has_a_unit(name: str) -> None:
 
 def test_words_of_the_summary_are_all_there() -> None:
     defs = json.loads(schema_text("summary"))["$defs"]
-    assert set(defs["advice"]["properties"]["kind"]["enum"]) == {kind.__module__.rpartition(".")[2] for kind in KINDS}
+    assert set(defs["advice"]["properties"]["kind"]["enum"]) == {
+        kind.__module__.rpartition(".")[2] for kind in (*KINDS, *OF_JOBS)
+    }
     assert defs["lost"]["properties"]["bound"]["enum"] == [*BOUNDS]
     of = defs["summary"]["properties"]
     assert set(of["busy"]["properties"]) == set(BUSY) and set(of["phases"]["properties"]) == {*PHASES, "unknown"} - {"copy"}

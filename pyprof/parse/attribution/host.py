@@ -118,7 +118,8 @@ class _HostOfCapture:
         graphs = self.calls.start_ns[self.named(_GRAPH_LAUNCH.match)]
         loaders = [marker.name for marker in trace.markers if "enumerate(DataLoader)" in marker.name]
         spent = [int((end - begin).sum()) for _, begin, end in map(self.ranges, (_SINGLE.search, _WITH_WORKERS.search))]
-        single = spent[0] > spent[1]  # a program may have both
+        # A program may have both. Ranges that were cut off, or on threads that launch nothing, have no time here.
+        single = spent[0] >= spent[1] and any("_SingleProcess" in name for name in loaders)
         if not loaders and (calls := self.loader_functions):
             loaders, single = calls, not any(map(_IN_WORKERS.search, calls))
         waits, texts = self.waits()

@@ -60,7 +60,6 @@ KINDS: tuple[Callable[[Overview], Advice | None], ...] = (
     zero_grad.find,
     launch_bound.find,
     straggler.find,
-    pipeline_bubble.find,
     per_parameter_collective.find,
     exposed_communication.find,
     host_copy.find,
@@ -84,11 +83,13 @@ KINDS: tuple[Callable[[Overview], Advice | None], ...] = (
     warmup.find,
     record_cuda.find,
 )
+OF_JOBS = (pipeline_bubble.advice_of,)
+"""Advice for which the files of several ranks are compared."""
 
 
 def kinds_text() -> str:
     """Each kind with what it is about, for `pyprof help advice`."""
-    modules = [find.__module__ for find in KINDS]
+    modules = [find.__module__ for find in (*KINDS, *OF_JOBS)]
     about = [(import_module(name).__doc__ or "").partition("\n\n")[0] for name in modules]
     wrap = partial(textwrap.fill, width=118, subsequent_indent=" " * 23)
     lines = [wrap(f"{name.rpartition('.')[2]:22} {text}") for name, text in zip(modules, about, strict=True)]

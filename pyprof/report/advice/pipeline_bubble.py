@@ -13,12 +13,6 @@ from pyprof.report.ranks.pipeline import uneven
 
 if TYPE_CHECKING:
     from pyprof.report.ranks.pipeline import Pipeline
-    from pyprof.report.time.overview import Overview
-
-
-def find(overview: Overview) -> Advice | None:
-    """None: stages are compared by the files of a job."""
-    return None
 
 
 def advice_of(found: Pipeline) -> Advice | None:
