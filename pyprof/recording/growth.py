@@ -19,13 +19,13 @@ from pyprof.memory import free_bytes
 from pyprof.recording.limits import FEWER, Bounds
 
 _TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
-_MOST_BYTES, _MOST_SHARE = 2e9, 8  # that a recording may take as it ends; or so many parts of what is free, if that is more
+_MOST_BYTES, _MOST_SHARE = 1.25e9, 16  # that a recording may take as it ends; or so many parts of what is free, if that is more
 _MAPPED_BYTES = 128 << 10  # a block of its own is at least so large
 _MAPPED_AT = 64  # where in its first page torch's memory begins
 _ENDED_BYTES = {True: 64, False: 8}  # in memory once a recording ends, for each before: calls of Python, with frames; else ops
-_SAMPLE_S = 0.25
+_SAMPLE_S = 0.125
 _SAMPLES = 4
-_BEFORE = 40  # samples before a recording whose most is the program's own
+_BEFORE = 80  # samples before a recording whose most is the program's own
 _UNEVEN = 0.618  # samples come unevenly, so that no step's length keeps them at one place of it
 _LOOSE_BYTES = 512 << 20  # freed, and not given back to the system
 _TRIM_SHARE = 50  # giving it back takes at most one of so many parts of the time
@@ -110,8 +110,8 @@ class Growth:
     the program itself had allocated at most, some seconds before, is none of the recording's; of what came since the least in
     the last quarter of the recording counts, for events are never given up and activations are at each step's end. from_start:
     the first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
-    whether calls of Python are recorded, which may take most memory. Neither half of what is free nor what is more of an
-    eighth and 2 GB is passed.
+    whether calls of Python are recorded, which may take most memory. Neither half of what is free nor what is more of a
+    sixteenth and 1.25 GB is passed.
     """
 
     def __init__(
