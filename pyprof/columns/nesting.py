@@ -7,6 +7,7 @@ includes its begin but not its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -42,6 +43,7 @@ def by_thread(thread: Integers, rows: Integers) -> dict[int, Array]:
     return parts
 
 
+@dataclass(eq=False, repr=False)
 class Forest:
     """Ranges of one thread in order of begin (longer first).
 
@@ -49,8 +51,10 @@ class Forest:
     depth, outermost first.
     """
 
-    def __init__(self, start: Ints, ends: Ints, parent: Ints, by_depth: list[Ints]) -> None:
-        self.start, self.ends, self.parent, self.by_depth = start, ends, parent, by_depth
+    start: Ints
+    ends: Ints
+    parent: Ints
+    by_depth: list[Ints]
 
     def innermost(self, times: Ints) -> Ints:
         """Index of the innermost range open at each time, -1 none."""

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 from pyprof.errors import InputError, NotACapture
 from pyprof.memory import Size, foresee
 from pyprof.messages import stage
-from pyprof.parse.sources.inputs import GZIP, HEAD_BYTES, SQLITE, Input
+from pyprof.parse.sources.inputs import GZIP, HEAD_BYTES, PICKLE, SQLITE, Input
 
 if TYPE_CHECKING:
     from pyprof.model.allocations import AllocationTrace
@@ -251,7 +251,7 @@ COUNTERS = (
 SNAPSHOTS = (
     InputFormat(
         "snapshot of torch's memory",
-        lambda given: _module("sources.snapshot_file").is_snapshot(given.head),
+        lambda given: given.head.startswith(PICKLE) and _module("sources.snapshot_file").is_snapshot(given.head),
         lambda given: _module("sources.snapshot").read(given.stream(), given.name),
         size=lambda given: Size(pickle_bytes=given.path.stat().st_size) if given.is_file else None,
     ),

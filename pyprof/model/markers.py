@@ -242,6 +242,7 @@ _NAMED = re.compile(
 )
 # Ranges that torch puts around the ops of a tensor subclass and of a custom op: the ops around and inside did the work.
 TAKEN_OVER = "PythonDispatchMode"  # a mode of Python's decides what an op does: it may call it, or do nothing of it
+_CAPTURE = re.compile(r"capture_(\d{1,9})_(\w+)")
 _WRAPPERS = re.compile(rf"PythonSubclass|{TAKEN_OVER}|GeneratedBackwardFor_\w+(?<!Backward)")
 _BARE_OPS = frozenset({"detach", "detach_"})  # torch prints these two without a namespace
 
@@ -278,6 +279,11 @@ def is_backward_name(name: str) -> bool:
 def is_wrapper(name: str) -> bool:
     """Whether a range of torch's only passes a call on, and is no op: `PythonSubclass`, `GeneratedBackwardFor_mylib_foo`."""
     return _WRAPPERS.fullmatch(name) is not None
+
+
+def graph_capture(text: str) -> re.Match[str] | None:
+    """Batch size and mode in a serving engine's annotation around the capture of a graph; None for any other text."""
+    return _CAPTURE.fullmatch(text)
 
 
 def is_compiler(name: str) -> bool:

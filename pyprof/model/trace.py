@@ -240,12 +240,12 @@ class GrowingTable:
         return concatenated(self._parts)
 
 
+@dataclass(eq=False, repr=False)
 class Strings:
     """Texts stored once and referred to by code."""
 
-    def __init__(self) -> None:
-        self.values: list[str] = []
-        self._codes: dict[str, int] = {}
+    values: list[str] = field(default_factory=list)
+    _codes: dict[str, int] = field(default_factory=dict)
 
     def code(self, text: str) -> int:
         found = self._codes.get(text)
@@ -267,12 +267,12 @@ class Strings:
         return len(self.values)
 
 
+@dataclass(eq=False, repr=False)
 class Labels:
     """Distinct range texts, each decoded once into a Marker."""
 
-    def __init__(self) -> None:
-        self.markers: list[Marker] = []
-        self._codes: dict[Hashable, int] = {}
+    markers: list[Marker] = field(default_factory=list)
+    _codes: dict[Hashable, int] = field(default_factory=dict)
 
     def code(self, text: str, *, keyed: bool = False, numbered: bool = False) -> int:
         """The code of a range text as `markers.split_ids` returns it."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.types import Ints
-from pyprof.model.markers import Kind, Marker
+from pyprof.model.markers import Kind, graph_capture
 from pyprof.model.trace import Strings, Trace
 
 COPY, FILL, UNNAMED = -2, -3, -4
@@ -25,7 +25,6 @@ _WORK = re.compile(r"(?<!Graph)Launch(?!Host)|(?P<copy>Memcpy)|(?P<fill>Memset)"
 _MOSTLY, _SELDOM = 0.25, 0.05  # of ops with tensors of two dimensions or more, those whose first tensor begins with one size
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
 _BEGIN, _END = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
-_CAPTURE = re.compile(r"capture_(\d{1,9})_(\w+)")  # the annotation around the capture of one size and mode
 
 
 class GraphTrace(NamedTuple):
@@ -68,11 +67,6 @@ class Family(NamedTuple):
         return not any((graph.codes >= 0).any() for graph in self.graphs)
 
 
-def is_capture(marker: Marker) -> bool:
-    """Whether a range is the annotation around the capture of a graph."""
-    return _CAPTURE.fullmatch(marker.text) is not None
-
-
 def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool = False) -> list[Family]:
     """The graphs that a trace shows being captured. strings: the run's; itself: the trace is the run, so only what lies between
     the calls that begin and end a capture counts."""
@@ -94,7 +88,7 @@ def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool =
         own = inverse == index
         graph = Graph(rows[own], codes[own], said[own])
         size, mode = given.batch_size, given.mode
-        if (annotation := int(label[first[index]])) >= 0 and (match := _CAPTURE.fullmatch(trace.markers[annotation].text)):
+        if (annotation := int(label[first[index]])) >= 0 and (match := graph_capture(trace.markers[annotation].text)):
             size, mode = int(match[1]), match[2]
         shape = shaped.size(graph) if size is None else None  # of several sizes each graph says its own
         found.setdefault((size, shape, mode, int(process[first[index]])), []).append(graph)
@@ -147,7 +141,7 @@ def _ranges_hash(trace: Trace, rows: Ints) -> Ints:
     of_label, of_source = np.zeros(len(trace.markers) + 1, np.uint64), np.zeros(len(trace.strings) + 1, np.uint64)
     for one in distinct_values(label).tolist():
         marker = trace.markers[one]
-        if marker.kind != Kind.STEP and not is_capture(marker):  # these are not taken over
+        if marker.kind != Kind.STEP and not graph_capture(marker.text):  # these are not taken over
             of_label[one] = _digest(f"{marker.kind} {marker.text} {marker.call}")
     for one in distinct_values(src[src >= 0]).tolist():
         of_source[one] = _digest(trace.strings[one])
@@ -230,7 +224,7 @@ def _captures(trace: Trace, rows: Ints) -> tuple[Ints, bool]:
 
 def _annotations(trace: Trace, rows: Ints) -> Ints:
     """Label of the capture annotation around each call, -1 none."""
-    named = [label for label, marker in enumerate(trace.markers) if is_capture(marker)]
+    named = [label for label, marker in enumerate(trace.markers) if graph_capture(marker.text)]
     ranges, start = trace.ranges, trace.launches["start_ns"][rows]
     result = np.full(len(rows), -1, np.int64)
     for row in np.flatnonzero(np.isin(ranges["label"], named)).tolist():

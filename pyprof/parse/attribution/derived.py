@@ -52,18 +52,15 @@ class Retyped(NamedTuple):
 
 def retyped(trace: Trace, around: OpsAround) -> Retyped:
     """All ops that ran otherwise than their own range says."""
-    position, label = map(np.concatenate, zip(_called_again(trace, around), _casts(trace, around), strict=True))
-    return Retyped(Rows(around.nested.row[position]), label)
-
-
-def _called_again(trace: Trace, around: OpsAround) -> tuple[Array, Ints]:
-    """Positions of ops that called themselves with other types, or whose parts did, and the labels of how they ran."""
+    # Ops that called themselves with other types, or whose parts did.
     parent, label = around.nested.parent, around.label
     name = around.labels.name[label]
     inner = np.flatnonzero((name[:-1] >= 0) & (name[:-1] == name[parent]) & (label[:-1] != label[parent]))
     outer = parent[inner].astype(np.int64)
     root = np.where(around.formula_root[outer] >= 0, around.formula_root[outer], outer)
-    return _replaced(trace, root, (label[root], label[outer], label[inner]), _ran)
+    called_again = _replaced(trace, root, (label[root], label[outer], label[inner]), _ran)
+    position, changed = map(np.concatenate, zip(called_again, _casts(trace, around), strict=True))
+    return Retyped(Rows(around.nested.row[position]), changed)
 
 
 def _ran(markers: list[Marker], root: int, outer: int, inner: int) -> OpCall | None:

@@ -15,10 +15,10 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.model.markers import Kind
+from pyprof.model.markers import Kind, graph_capture
 from pyprof.model.scheduler_steps import read
 from pyprof.model.trace import Table, Trace, concatenated, make_table
-from pyprof.parse.attribution.captured import Family, GraphTrace, families, is_capture
+from pyprof.parse.attribution.captured import Family, GraphTrace, families
 from pyprof.parse.attribution.launches import gather
 from pyprof.parse.attribution.replayed import Fits, Replays, matched, replays
 
@@ -236,7 +236,7 @@ def _adopted(run: Trace, trace: Trace, before: int, shift: int) -> Table:
     """The ranges of a capture with markers and texts of the run, on threads after the first `before`. Ranges that mark steps or
     the capture itself are left out: they say nothing about the replays."""
     markers = trace.markers
-    said = np.array([marker.kind != Kind.STEP and not is_capture(marker) for marker in markers], np.bool_)
+    said = np.array([marker.kind != Kind.STEP and not graph_capture(marker.text) for marker in markers], np.bool_)
     keep = np.flatnonzero(said[trace.ranges["label"]])
     table = {name: values[keep] for name, values in trace.ranges.items()}
     code = np.full(len(markers), -1, np.int64)

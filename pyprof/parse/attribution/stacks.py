@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -218,15 +219,19 @@ class Stacks:
         return unit
 
 
+@dataclass(eq=False, repr=False)
 class _Chains:
-    """Chains of ranges as a tree of units, each known by its unit and the chain around it. Long ones are kept at both ends."""
+    """Chains of ranges as a tree of units, each known by its unit and the chain around it. Long ones are kept at both ends.
 
-    def __init__(self) -> None:
-        self._id_of: dict[tuple[int, int], int] = {}
-        self._above: list[int] = []
-        self._unit: list[int] = []
-        self.depth: list[int] = []  # number of ranges around each
-        self._outer: list[int] = []  # the last one around it that still counts among the outermost; -1: it does itself
+    depth: number of ranges around each; _outer: the last one around it that still counts among the outermost; -1: it does
+    itself.
+    """
+
+    _id_of: dict[tuple[int, int], int] = field(default_factory=dict)
+    _above: list[int] = field(default_factory=list)
+    _unit: list[int] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+    _outer: list[int] = field(default_factory=list)
 
     def id(self, above: int, unit: int) -> int:
         """Id of a unit inside a chain, -1 for none around it."""

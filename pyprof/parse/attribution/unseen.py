@@ -14,9 +14,9 @@ import numpy as np
 from pyprof.columns.distinct import among
 from pyprof.columns.intervals import union
 from pyprof.columns.types import Array, Bools, Ints
+from pyprof.model.markers import graph_capture
 from pyprof.model.records import Unseen
 from pyprof.model.trace import ActivityKind, Trace
-from pyprof.parse.attribution.captured import is_capture
 from pyprof.parse.attribution.phases import texts_where
 
 _LAUNCH, _GRAPH = re.compile(r"Launch(?!Host)"), re.compile(r"GraphLaunch")
@@ -173,7 +173,7 @@ def _captured(trace: Trace, rows: Ints) -> Bools:
     begins, ends = (np.flatnonzero(_of_names(trace, calls["name"], which)) for which in (_BEGIN, _END))
     until = np.append(np.sort(calls["end_ns"][ends]), _FAR_NS)
     begin = calls["start_ns"][begins]
-    label = np.array([is_capture(marker) for marker in trace.markers], np.bool_)
+    label = np.array([graph_capture(marker.text) is not None for marker in trace.markers], np.bool_)
     around = np.flatnonzero(label[ranges["label"]]) if len(label) else np.empty(0, np.int64)
     inside = union(
         np.concatenate([process[calls["thread"][begins]], process[ranges["thread"][around]]]),

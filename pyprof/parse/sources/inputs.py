@@ -1,4 +1,7 @@
-"""A name (file, pipe, folder, `-` for standard input) -> its bytes, opened once."""
+"""A name (file, pipe, folder, `-` for standard input) -> its bytes, opened once; and which of its rows have a time.
+
+All sources read their input by `Input`, and leave out rows without a time by `LeftOut`.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,26 @@ import stat
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+import numpy as np
+
+from pyprof.columns.types import Array
 from pyprof.errors import InputError, NotACapture, UsageError
 from pyprof.messages import tell
+from pyprof.model.trace import Table
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.sqlite import Database
 
 HEAD_BYTES = 1 << 20
 _PATIENCE_S = 2.0
-GZIP, SQLITE = b"\x1f\x8b", b"SQLite format 3\x00"
+GZIP, SQLITE, PICKLE = b"\x1f\x8b", b"SQLite format 3\x00", b"\x80"
+_LAST_NS = 1 << 62  # beyond it no time lies; sums and differences of times below it fit 64 bits
+_EPOCH_NS = 10**18  # the year 2001: times from here on count from 1970
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # written by a redirection in PowerShell
 
 
@@ -159,3 +169,42 @@ def _standard_input() -> io.BufferedReader:
         return binary  # type: ignore[no-any-return]
     # A caller replaced it by a stream of text.
     return io.BufferedReader(io.BytesIO(sys.stdin.read().encode("utf-8", "surrogateescape")))
+
+
+# ---------------------------------------------------------------------------------------------- rows without a time
+
+
+def of_epoch(start: Array) -> bool:
+    """Whether most of these times count from 1970, so that one near 0 is no time of the same clock."""
+    return len(start) > 0 and int(np.median(start)) > _EPOCH_NS
+
+
+@dataclass
+class LeftOut:
+    """Number of rows without a time or a thread: of kernels, copies and fills, and of everything else."""
+
+    activities: int = 0
+    others: int = 0
+
+    def keep(self, columns: Table, *, activities: bool) -> Table:
+        """The rows of `columns` that have a time, by start_ns and end_ns; the others are counted. A begin of -1 is none, nor
+        has a row a time that ends before it begins; both 0 is what a profiler writes that knows neither."""
+        start, end = columns["start_ns"], columns["end_ns"]
+        known = (start != -1) & (start > -_LAST_NS) & (start <= end) & (end < _LAST_NS)
+        kept = known & ((start != 0) | (end != 0))
+        self.count(int(len(kept) - kept.sum()), activities=activities)
+        return columns if kept.all() else {name: values[kept] for name, values in columns.items()}
+
+    def count(self, number: int, *, activities: bool) -> None:
+        """Count more rows."""
+        if activities:
+            self.activities += number
+        else:
+            self.others += number
+
+    def notes(self) -> list[str]:
+        """One note with both numbers, none where every row had a time."""
+        what = [f"{number:,} of the {name}" for number, name in (
+            (self.activities, "kernels, copies and fills"), (self.others, "ranges, ops and calls")) if number]  # fmt: skip
+        why = "no time (none, 0, or an end before the begin) or no thread"
+        return [f"left out, since they have {why}: {', '.join(what)}"] if what else []

@@ -17,9 +17,9 @@ from pyprof.columns.types import Array, Ints
 from pyprof.errors import EmptyCapture, InputError
 from pyprof.model.trace import COPY_KINDS, ActivityKind, Samples, Table, Trace, concatenated, make_table
 from pyprof.parse.sources.emit_texts import texts_reader
+from pyprof.parse.sources.inputs import LeftOut
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
-from pyprof.parse.sources.times import LeftOut
 
 _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1

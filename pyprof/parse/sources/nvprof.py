@@ -18,10 +18,10 @@ from pyprof.errors import EmptyCapture, InputError
 from pyprof.hardware.names import Demangler
 from pyprof.model.trace import ActivityKind, Labels, Table, Trace, concatenated, make_table
 from pyprof.parse.sources.emit_texts import texts_reader
+from pyprof.parse.sources.inputs import LeftOut, of_epoch
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import PageBlock
 from pyprof.parse.sources.sqlite_pages.reader import Batch, PackedTexts
-from pyprof.parse.sources.times import LeftOut, of_epoch
 
 _BY_NUMBER = "values of metrics and events are in the file by number, without names, and are not read"
 _COUNTED = ("CUPTI_ACTIVITY_KIND_METRIC", "CUPTI_ACTIVITY_KIND_EVENT")

@@ -13,6 +13,7 @@ import numpy as np
 
 from pyprof.columns.types import Array, Ints
 from pyprof.model.trace import ActivityKind, GrowingTable, Trace, integer
+from pyprof.parse.sources.inputs import LeftOut
 from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.ascend import ARROWS, AscendTasks
 from pyprof.parse.sources.kineto.counters import CounterEvents
@@ -34,7 +35,6 @@ from pyprof.parse.sources.kineto.gpu import Activities, Launches, activity_colum
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels, RecordedOp, op_codes
 from pyprof.parse.sources.kineto.python import Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows
-from pyprof.parse.sources.times import LeftOut
 
 _GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,

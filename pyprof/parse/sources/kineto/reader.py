@@ -20,6 +20,7 @@ from pyprof.errors import EmptyCapture, InputError, NotACapture
 from pyprof.model.allocations import Listed
 from pyprof.model.markers import Kind, Marker
 from pyprof.model.trace import ActivityKind, Labels, Table, Trace, chosen, concatenated, make_table
+from pyprof.parse.sources.inputs import of_epoch
 from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.blocks import EventTables
 from pyprof.parse.sources.kineto.external import join_by_external_id
@@ -28,7 +29,6 @@ from pyprof.parse.sources.kineto.gpu import count_blocks, number_nodes, process_
 from pyprof.parse.sources.kineto.modules import Intervals, module_ranges, open_at
 from pyprof.parse.sources.kineto.threads import NumberedOps, forward_threads
 from pyprof.parse.sources.kineto.trace_file import TraceFile
-from pyprof.parse.sources.times import of_epoch
 
 _ANNOTATION_NS = 1000  # how long each range is that torch's annotations of graphs are made to
 

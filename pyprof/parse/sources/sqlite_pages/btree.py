@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +33,12 @@ class DamagedFile(Exception):
     """The file contradicts itself in a way that SQLite does not notice: rows read from it would be wrong."""
 
 
+@dataclass(eq=False, repr=False)
 class PageBlock:
     """Bytes from which many small pieces are copied at once; the last SLACK bytes are padding."""
 
-    def __init__(self, raw: Bytes) -> None:
-        self.raw = raw
-        self._windows: dict[Any, Array] = {}
+    raw: Bytes
+    _windows: dict[int, Array] = field(default_factory=dict)
 
     def gather(self, width: int, at: Ints) -> Array:
         """`width` bytes from each position, as one void each: a memcpy of 3 ns for any width up to 128."""
