@@ -22,10 +22,13 @@ _TRACE_BYTES = 4  # for each byte that is allocated, about as measured where tor
 _MOST_BYTES, _MOST_SHARE = 1.25e9, 16  # that a recording may take as it ends; or so many parts of what is free, if that is more
 _MAPPED_BYTES = 128 << 10  # a block of its own is at least so large
 _MAPPED_AT = 64  # where in its first page torch's memory begins
-_ENDED_BYTES = {True: 64, False: 8}  # in memory once a recording ends, for each before: calls of Python, with frames; else ops
-_SAMPLE_S = 0.125
-_SAMPLES = 4
-_BEFORE = 80  # samples before a recording whose most is the program's own
+# In memory once a recording ends, for each byte before: with frames 27 of a loop of small ops, 64 of calls of Python alone;
+# without frames 8. What a program allocates of its own counts too, so that more than 32 would stop common programs.
+_ENDED_BYTES = {True: 32, False: 8}
+_SAMPLE_S = 0.0625
+_WATCH_SHARE = 50  # a sample takes at most one of so many parts of the time: the C library walks all that is free, locked
+_SAMPLES = 16  # of which the least counts, for what is freed with a step is no event; a quarter of them where nothing is freed
+_BEFORE = 160  # samples before a recording whose most is the program's own
 _UNEVEN = 0.618  # samples come unevenly, so that no step's length keeps them at one place of it
 _LOOSE_BYTES = 512 << 20  # freed, and not given back to the system
 _TRIM_SHARE = 50  # giving it back takes at most one of so many parts of the time
@@ -140,20 +143,23 @@ class Growth:
     def _watch(self, allocated: Callable[[], tuple[int, int]]) -> None:
         samples = list[int]()
         before = deque([allocated()[0]], maxlen=_BEFORE)
-        tensors, heap, turn = 0, _Heap(), 0
-        while not self._ended.wait(_SAMPLE_S * (0.5 + turn * _UNEVEN % 1)):
-            turn += 1
+        tensors, heap, turn, freed, took_s = 0, _Heap(), 0, False, 0.0
+        while not self._ended.wait(max(_SAMPLE_S, _WATCH_SHARE * took_s) * (0.5 + turn * _UNEVEN % 1)):
+            turn, begin = turn + 1, time.monotonic()
+            now, mapped = allocated()
+            took_s = time.monotonic() - begin
             if not self._recording():
-                before.append(allocated()[0])
-                tensors, self._from_start = 0, False
+                before.append(now)
+                tensors, freed, self._from_start = 0, False, False
                 samples.clear()
                 continue
-            now, mapped = allocated()
             samples.append(now - max(before))
+            freed = freed or samples[-1] < samples[-2:][0]
             if self._allocated is not None:
                 heap.trim(now + mapped)
-            lasting = min(samples[-max(_SAMPLES, len(samples) // 4) :])
-            if len(samples) < _SAMPLES or not self._reason(lasting - tensors):
+            least = _SAMPLES if freed else _SAMPLES // 4
+            lasting = min(samples[-max(least, len(samples) // 4) :])
+            if len(samples) < least or not self._reason(lasting - tensors):
                 continue
             tensors = _tensor_bytes() if self._from_start else 0
             if reason := self._reason(lasting - tensors):

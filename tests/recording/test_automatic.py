@@ -190,9 +190,17 @@ def test_steps_that_take_too_long_because_they_are_recorded(tmp_path: Path) -> N
     assert "since it would cost more than 0.02 minutes (recorded steps take that much longer)" in done.stderr
 
 
-@pytest.mark.parametrize(("grows", "over"), [([0, 10, 20, 30, 40, 50, 60, 70], True), ([0, 90, 0, 90, 0, 90, 0, 90], False)])
+@pytest.mark.parametrize(
+    ("grows", "over"),
+    [
+        ([0, 10, 20, 30, 40, 50, 60], True),
+        ([0, 90] * 10, False),
+        ([0, 9, 1, *range(30, 45)], False),
+        ([0, 9, 1, *range(30, 46)], True),
+    ],
+)
 def test_what_is_allocated_for_good_counts(grows: list[int], over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit of 100 bytes of trace is one of 25 allocated bytes, by the least of four samples."""
+    """A limit of 100 bytes of trace is one of 25 allocated bytes, by the least of four samples, of sixteen where any was freed."""
     called, left = threading.Event(), iter(grows)
     growth = Growth(Bounds(100), lambda: True, lambda reason: called.set())
     monkeypatch.setattr("pyprof.recording.growth._SAMPLE_S", 0.001)

@@ -75,15 +75,15 @@ def test_nothing_is_known_of_a_program_that_is_recorded_from_its_start(monkeypat
 def test_a_recording_that_would_fill_the_memory_is_stopped(
     frames: bool, told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python calls take 64 times as much once it ends, ops 8 times."""
+    """Python calls take 32 times as much once it ends, ops 8 times."""
     monkeypatch.setattr("pyprof.recording.growth.free_bytes", lambda: 10e9)
     growth = Growth(Bounds(), lambda: True, lambda _: None, frames=frames)
-    assert growth._reason(19_000_000) == ""
-    reason = growth._reason(20_000_000)
+    assert growth._reason(39_000_000) == ""
+    reason = growth._reason(40_000_000)
     assert reason == (f"since it might take 1.3 GB of memory as it ends: --steps A:B records a few steps{told}" if told else "")
     assert frames or "might take 1.3 GB" in growth._reason(160_000_000)
     monkeypatch.setattr("pyprof.recording.growth.free_bytes", lambda: 320e9)  # a sixteenth is more
-    assert growth._reason(300_000_000) == "" and "might take" in growth._reason(2_600_000_000)
+    assert growth._reason(600_000_000) == "" and "might take" in growth._reason(2_600_000_000)
 
 
 def test_a_machine_that_takes_twice_as_long_may_record_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
