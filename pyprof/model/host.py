@@ -20,6 +20,7 @@ in which the launching threads made no API call (and began no op)."""
 
 
 PLACE_KINDS = ("range", "function", "op", "call")
+RECORDING = "(recording)"  # the name of the place that is all functions of the recorder
 """Kinds of places of the host: the user's ranges and layers, Python and C functions, ops, API calls."""
 
 

@@ -106,7 +106,22 @@ def test_only_a_loader_loads_data_and_other_functions_are_named(tmp_path: Path, 
     assert overview.parts[cause] >= 4 * 4_000 * US
     kind = {"host": "host_code"}.get(cause, cause)
     assert next(iter(advice_of(overview))) == kind
-    assert f"{place}, 4 calls" in advice_of(overview)[kind].evidence
+    assert f"{place}, 4 times" in advice_of(overview)[kind].evidence
+
+
+def test_what_the_recorder_does_between_steps_is_no_place_of_the_program(tmp_path: Path) -> None:
+    k = Kineto()
+    for step in range(4):
+        at = step * 10_000.0
+        k.frame("net.py(3): train", at + 5, 9_990)
+        k.frame("torch/profiler/profiler.py(700): step", at + 10, 4_000)
+        k.frame("<built-in method _disable_profiler>", at + 20, 3_900)
+        k.kernel(at + 4_020, at + 4_030, 5_960)
+    overview = k.write(tmp_path)
+    places = overview.host_places(None)
+    assert overview.parts["profiler"] == 3 * 4_000 * US and places is not None  # the window begins with the first kernel
+    assert {one.name: one.number for one in places.by_name() if one.own_ns > MS} == {"(recording)": 3}
+    assert "host_code" not in advice_of(overview)
 
 
 def test_pauses_that_grow_within_one_call_are_the_recorders(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ from pyprof.parse.attribution.slices import (
 )
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
 from pyprof.parse.attribution.unseen import UNSEEN, beside_gpu, unseen_of
+from pyprof.parse.attribution.whereabouts import whereabouts_on_cpu
 
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
@@ -94,6 +95,8 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
         kernels, results = attribute_slices(capture, launches, most)  # rules 2 and 3
     else:
         launches, kernels, results = _attribute_cpu(capture, unseen)
+        if host is not None:
+            host.whereabouts = whereabouts_on_cpu(capture.trace, launches)
     del launch
     directions = _find_directions(capture, launches, kernels, results.threads)  # rule 4
     forward = _join_forward(capture, kernels, results, directions)

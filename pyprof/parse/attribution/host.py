@@ -27,7 +27,7 @@ from pyprof.parse.attribution.ops import ops_around
 from pyprof.parse.attribution.pauses import actions_of, begins_of_steps, named_pauses
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
-from pyprof.parse.attribution.whereabouts import whereabouts
+from pyprof.parse.attribution.whereabouts import RECORDER, whereabouts
 
 _BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
 _LOADING = re.compile(
@@ -272,9 +272,13 @@ class _HostOfCapture:
         return process[known], begin[known], end[known]
 
     def recorder(self) -> list[Spans]:
-        """Time that recording Python frames took, by thread."""
+        """Time that recording took, by thread: of Python's frames, and to begin, step and end."""
         trace = self.trace
-        found = tracer_time(trace)
+        frames, strings = trace.frames, trace.strings
+        named = (code for code in distinct_values(frames["name"]).tolist() if RECORDER.search(strings[code]))
+        rows = np.flatnonzero(np.isin(frames["name"], np.array([*named], np.int64)))
+        own, parts = tracer_time(trace), (frames[name][rows].astype(np.int64) for name in ("thread", "start_ns", "end_ns"))
+        found = union(*map(np.concatenate, zip((own.group, own.start, own.end), parts, strict=True)))
         return [
             Spans(int(trace.processes["pid"][self.process[one]]), found.start[mine].tolist(), found.end[mine].tolist(),
                   int(trace.threads["tid"][one]))

@@ -1,14 +1,14 @@
 """The ranges, Python frames and API calls of a capture -> where its host was while a device had nothing to do, as a tree.
 
-Looked at are times of at least LEAST_NS between activities of a device (on a CPU: between ops), of many the longest, and the
-thread that launches the activity after them; where nothing of that thread is known, the main thread of its process. A place's
-time is its self time: in it, and in no place inside of it.
+Looked at are times of at least LEAST_NS between activities of a device (on a CPU: between rows of ops), of many the longest,
+and the thread that launches the activity after them; where nothing of that thread is known, the main thread of its process. A
+place's time is its self time: in it, and in no place inside of it. All functions of the recorder are one place, RECORDING.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +17,17 @@ from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import summed
 from pyprof.columns.nesting import crossing, nest
 from pyprof.columns.types import Array, Bools, Ints
-from pyprof.model.host import PLACE_KINDS, Whereabouts, without_number
+from pyprof.model.host import PLACE_KINDS, RECORDING, Whereabouts, without_number
 from pyprof.model.markers import Kind
 from pyprof.model.trace import Table as TraceTable
 from pyprof.model.trace import Trace
-from pyprof.parse.attribution.launches import take
+from pyprof.parse.attribution.launches import Launched, take
 
 LEAST_NS = 5_000
+RECORDER = re.compile(
+    r"(?:^|[/\\])(?:torch[/\\]profiler[/\\]\w+\.py\(\d+\): |pyprof[/\\]recording[/\\]bootstrap\.py\(\d+\): begun$)"
+)
+"""Names of functions that begin, step and end a recording, and call none of the program's."""
 _MOST = 4096  # times
 _MOST_AROUND = 8  # ranges around the first and the last activity
 _LEAST_SHARE = 0.005  # of all these times: a place with less counts as the place around it
@@ -55,8 +59,24 @@ class _Intervals(NamedTuple):
 
 def whereabouts(trace: Trace, launch: Array) -> Whereabouts | None:
     """The host's places in the long times between activities; None without any. launch: see `launch_of_activity`."""
+    activities = trace.activities
+    start, end = activities["start_ns"].astype(np.int64), activities["end_ns"].astype(np.int64)
+    device = distinct_rows(activities["process"], activities["device"]).inverse
+    return _of_units(trace, device, start, end, take(trace.launches["thread"], launch).astype(np.int64))
+
+
+def whereabouts_on_cpu(trace: Trace, rows: Launched) -> Whereabouts | None:
+    """The host's places in the long times between rows of a capture without a device; None without any."""
+    thread = rows.launch_thread
+    return _of_units(trace, trace.threads["process"][thread].astype(np.int64), rows.when, rows.when + rows.dur_ns, thread)
+
+
+def _of_units(trace: Trace, unit: Ints, start: Ints, end: Ints, ran_by: Ints) -> Whereabouts | None:
+    """unit: the device of each activity, or the process of each row; ran_by: the thread that launched it, or ran it."""
     process = np.append(trace.threads["process"].astype(np.int64), -1)
-    times = [one for unit in _units(trace, launch) for one in _between(trace, *unit) if len(one.begin_ns)]
+    units = [unit == one for one in distinct_values(unit).tolist()]
+    between = [_between(trace, start[mine], end[mine], ran_by[mine]) for mine in units]
+    times = [one for some in between for one in some if len(one.begin_ns)]
     length = np.sort(np.concatenate([one.end_ns - one.begin_ns for one in times]))[::-1] if times else np.empty(0, np.int64)
     if not len(length):
         return None
@@ -64,7 +84,7 @@ def whereabouts(trace: Trace, launch: Array) -> Whereabouts | None:
     times = [one.chosen(one.end_ns - one.begin_ns >= least) for one in times]
     names: dict[str, int] = {}
     did = _intervals(trace, names, times)
-    pids, tree, rows, at = trace.processes["pid"], _Tree(), list[Ints](), 0
+    pids, tree, rows, at = trace.processes["pid"], _Tree(names.get(RECORDING, -1)), list[Ints](), 0
     found = Whereabouts(names=list(names))
     for one in times:
         spans = distinct_values(one.thread).tolist()
@@ -84,27 +104,6 @@ def whereabouts(trace: Trace, launch: Array) -> Whereabouts | None:
             at += len(mine.begin_ns)
     time, node, ns, number = np.concatenate(rows, axis=1)
     return _pruned(found, tree, time, node, ns, number)
-
-
-def _units(trace: Trace, launch: Array) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Begin, end and thread that launched them of each device's activities; without any, of the innermost ops by process."""
-    activities, ranges = trace.activities, trace.ranges
-    if len(activities["start_ns"]):
-        start, end = activities["start_ns"].astype(np.int64), activities["end_ns"].astype(np.int64)
-        unit = distinct_rows(activities["process"], activities["device"]).inverse
-        thread = take(trace.launches["thread"], launch).astype(np.int64)
-    else:
-        is_op = np.array([*(marker.kind in (Kind.OP, Kind.DISPATCH) for marker in trace.markers), False], np.bool_)
-        rows = np.flatnonzero(is_op[ranges["label"]] & (ranges["open"] == 0) & (ranges["thread"] >= 0))
-        start, end, thread = (ranges[name][rows].astype(np.int64) for name in ("start_ns", "end_ns", "thread"))
-        order = np.lexsort((-end, start, thread))
-        start, end, thread = start[order], end[order], thread[order]
-        inner = np.append((thread[1:] == thread[:-1]) & (start[1:] < end[:-1]), False)  # another one begins in it
-        start, end, thread = (column[~inner[: len(column)]] for column in (start, end, thread))
-        unit = trace.threads["process"][thread].astype(np.int64)
-    for one in distinct_values(unit).tolist():
-        mine = unit == one
-        yield start[mine], end[mine], thread[mine]
 
 
 def _between(trace: Trace, start: Ints, end: Ints, thread: Ints) -> list[_Times]:
@@ -176,6 +175,9 @@ def _intervals(trace: Trace, names: dict[str, int], times: list[_Times]) -> _Int
         name = without_number(marker.name)
         return name if name.isdecimal() else _NUMBER.sub("*", name)
 
+    def of_text(code: int) -> str:
+        return RECORDING if RECORDER.search(trace.strings[code]) else trace.strings[code]
+
     parts = [
         _Intervals(
             ranges["start_ns"][rows], ranges["end_ns"][rows], ranges["thread"][rows], kind[rows],
@@ -185,7 +187,7 @@ def _intervals(trace: Trace, names: dict[str, int], times: list[_Times]) -> _Int
     for table, code in ((frames, _FUNCTION), (launches, _CALL)):
         rows = np.flatnonzero(meets(table))
         begin, end, thread = (table[name][rows] for name in ("start_ns", "end_ns", "thread"))
-        name = _named(table["name"][rows], trace.strings.__getitem__, names)
+        name = _named(table["name"][rows], of_text, names)
         parts.append(_Intervals(begin, end, thread, np.full(len(rows), code), name))
     return _Intervals(*(np.concatenate(columns).astype(np.int64) for columns in zip(*parts, strict=True)))
 
@@ -196,9 +198,10 @@ def _named(codes: Array, text: Callable[[int], str], names: dict[str, int]) -> I
 
 
 class _Tree:
-    """Places, each in another one. parent: -1 for those in none."""
+    """Places, each in another one. parent: -1 for those in none; recording: the name of a place that holds no others."""
 
-    def __init__(self) -> None:
+    def __init__(self, recording: int) -> None:
+        self.recording = recording
         self.parent, self.kind, self.name = list[int](), list[int](), list[int]()
         self._codes: dict[tuple[int, int, int], int] = {}
 
@@ -226,8 +229,13 @@ def _places(did: _Intervals, times: _Times, thread: int, tree: _Tree) -> Ints:
     order = order[~aside]
     rows, first, last, begin, end = rows[order], first[order], last[order], begin[order], end[order]
     forest, node = nest(begin, end), np.full(len(rows), -1, np.int64)
+    whole = np.append(did.name[rows] == tree.recording, False)  # with all that is inside, whatever it is
     for level in forest.by_depth:
-        outer = np.where(forest.parent[level] >= 0, node[forest.parent[level]], -1)
+        around = forest.parent[level]
+        outer = np.where(around >= 0, node[around], -1)
+        whole[level] |= whole[around]
+        node[level] = np.where(whole[around], outer, -1)
+        level, outer = level[~whole[around]], outer[~whole[around]]
         node[level] = tree.codes(outer, did.kind[rows[level]], did.name[rows[level]])
     count = last - first
     which = np.repeat(np.arange(len(rows)), count)
@@ -238,7 +246,7 @@ def _places(did: _Intervals, times: _Times, thread: int, tree: _Tree) -> Ints:
     has = outer >= 0
     at = np.searchsorted(key, outer[has] * (len(times.begin_ns) + 1) + time[has])
     own = inside - np.bincount(at, inside[has], len(inside)).astype(np.int64)
-    return np.stack([time, node[which], own, np.ones(len(own), np.int64)])
+    return np.stack([time, node[which], own, (~whole[outer]).astype(np.int64)])
 
 
 def _pruned(found: Whereabouts, tree: _Tree, time: Ints, node: Ints, ns: Ints, number: Ints) -> Whereabouts:

@@ -11,11 +11,11 @@ from pyprof.report.time.overview import Overview
 _LEAST = 0.01  # of the wall time
 _INFERRED = 0.05  # of it where no DataLoader says that inputs are what the host prepared
 _OF_A_GAP = 0.9  # gaps that make up so much of the time are the ones to name
-_WORKERS = "DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
+_MOST_WORKERS = 16
 _DO = {
-    "single": f"{_WORKERS}: it has no workers now, so that nothing is loaded while the device computes",
-    "several": f"more or faster workers: {_WORKERS}; decode and augment less in them, or cache what they made",
-    "none": f"prepare the next batch while the device computes: torch.utils.data.{_WORKERS}",
+    "single": "{loader}: it has no workers now, so that nothing is loaded while the device computes",
+    "several": "more or faster workers: {loader}; decode and augment less in them, or cache what they made",
+    "none": "prepare the next batch while the device computes: torch.utils.data.{loader}",
 }
 _WHERE = {
     "single": "is in a DataLoader without workers",
@@ -40,5 +40,13 @@ def find(overview: Overview) -> Advice | None:
     places = overview.host_places("data_loading")
     if places is not None and (place := places.deepest()) is not None and "enumerate(DataLoader)" not in place.name:
         evidence += f", {told(place.whole_ns / max(overview.division.count, 1))} in {described(place)}"
-    do = _DO[how] if overview.division.on_gpu else _DO[how].replace(" pin_memory=True,", "")
+    do = _DO[how].format(loader=_loader(overview, how, idle.time_ns))
     return Advice("data_loading", idle.change, idle.time_ns, evidence, do)
+
+
+def _loader(overview: Overview, how: str, loading_ns: int) -> str:
+    """The call that makes a loader with as many workers as load in the rest of the time what one loads now, and one more."""
+    number = min(-(-loading_ns // max(overview.division.wall_ns - loading_ns, 1)) + 1, _MOST_WORKERS)
+    workers = "..." if how == "several" else str(number)  # how many it has is not known
+    pinned = "pin_memory=True, " if overview.division.on_gpu else ""
+    return f"DataLoader(..., num_workers={workers}, {pinned}persistent_workers=True, prefetch_factor=4)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pyprof.model.host import RECORDING
 from pyprof.parse.sources.kineto.python import USER, rank_of
 from pyprof.report.advice.base import Advice, counted, idle_time, told
 from pyprof.report.time.overview import Overview
@@ -31,7 +32,9 @@ def find(overview: Overview) -> Advice | None:
     if places is None or not division.on_gpu or idle.saves_ns <= _LEAST * division.wall_ns:
         return None
     devices, evidence = max(division.count, 1), f"the device idles {told(idle.time_ns)} while the host does something else"
-    if (place := places.deepest()) is not None:
+    if (place := places.deepest()) is not None and place.name == RECORDING:
+        return None
+    if place is not None:
         evidence += f": {told(place.whole_ns / devices)} in {described(place)}"
         if place.inside_of and place.kind == "range":
             evidence += f" (in {place.inside_of[-1]})"
@@ -60,7 +63,7 @@ def counted_name(place: HostPlace) -> str:
     found = FUNCTION.fullmatch(place.name)
     if place.kind != "function" or found is None:
         return f"{place.number:,} x {place.name}"
-    times = f", {counted(place.number, 'call')}" if place.number > 1 else ""
+    times = f", {counted(place.number, 'time')}" if place.number > 1 else ""
     return f"{found['name']} ({found['file']}:{found['line']}){times}"
 
 

@@ -1,14 +1,15 @@
 """Weights, states or activations that travel between host and device in each step -> keep them there, or copy them ahead.
 
 Large copies while nothing else runs on the device: to the host, or to the device again and again between the kernels of a step.
-Inputs, which come in one burst per batch, are reported only if they take long (sooner from pageable memory).
+Inputs, which come in one burst per batch, are reported only if they take long (sooner from pageable memory). What a program of
+torch brings in many copies before its first kernel are a model's weights, which come once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.distinct import among, distinct_rows
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, is_worth, mean_ns, places, together
@@ -23,6 +24,7 @@ _BURSTS = 8  # of copies in a step, without a kernel launched between: micro-bat
 _KERNELS = 64  # per burst of copies: the kernels of a layer or two; between inputs lie all of the model's
 _LONG = 0.01  # of the wall time: inputs from pageable memory that hold the device so long are worth a line
 _UNMARKED = 0.1  # of the wall time: with steps unmarked, less may be inputs of many steps
+_WEIGHTS = 16  # copies before the first kernel: more than a batch has tensors
 _EXPOSED = 0.3  # of the wall time: inputs from wherever that hold the device so long are what the program waits for
 _TRAVEL = "keep on the device what every step needs, or copy it a layer ahead, pinned, with non_blocking=True on its own stream"
 _RESULTS = (
@@ -41,7 +43,7 @@ def find(overview: Overview) -> Advice | None:
     records, division = overview.records, overview.division
     kind = records["copykind"]
     large = overview.inside & (records["kind"] == ActivityKind.MEMCPY) & (records["bytes"] >= _LEAST_BYTES)
-    rows = np.flatnonzero(large & ((kind == _TO_DEVICE) | (kind == _TO_HOST)))
+    rows = np.setdiff1d(np.flatnonzero(large & ((kind == _TO_DEVICE) | (kind == _TO_HOST))), uploaded(overview))
     if not len(rows):
         return None
     inputs = (kind[rows] == _TO_DEVICE) & ~_scattered(overview, rows)
@@ -60,6 +62,17 @@ def find(overview: Overview) -> Advice | None:
     if marked and _exclusive_ns(division, rows[inputs]) >= _EXPOSED * wall:
         return _advice(overview, rows[inputs], "bring inputs", _AHEAD)
     return None
+
+
+def uploaded(overview: Overview) -> Ints:
+    """The copies to devices before the first kernel that are of a model's weights, empty if they are not told from inputs."""
+    records, inside = overview.records, overview.inside
+    ran = np.flatnonzero(inside & among(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH)))
+    if overview.steps is not None or not overview.uses_torch or not len(ran):
+        return np.empty(0, np.int64)
+    early = inside & (records["kind"] == ActivityKind.MEMCPY) & (records["start_ns"] < records["start_ns"][ran].min())
+    rows = np.flatnonzero(early & (records["copykind"] == _TO_DEVICE))
+    return rows if len(rows) >= _WEIGHTS * overview.division.count else rows[:0]
 
 
 def _exclusive_ns(division: Division, rows: Ints) -> int:

@@ -22,14 +22,15 @@ def find(overview: Overview) -> Advice | None:
     """Where shapes would say more."""
     if overview.host is None:
         return None
-    rows, source = kernels(overview), overview.records.source
+    on_gpu, source = overview.division.on_gpu, overview.records.source
+    rows, time = (kernels(overview), "kernel time") if on_gpu else (np.flatnonzero(overview.inside), "time")
     described = np.array([*(call.described for call in overview.records.calls), True], np.bool_)
     silent = ~described[overview.records["call"][rows]]
     if (part := share(overview, rows, silent)) >= _LEAST:
-        evidence = f"the ops of {part:.0%} of the kernel time are known without shapes, so that their FLOPs and bytes are not"
+        evidence = f"the ops of {part:.0%} of the {time} are known without shapes, so that their FLOPs and bytes are not"
         return Advice("record_shapes", None, None, evidence, _PROFILER if source == "kineto" else _EMIT)
     bare = (overview.records["call"][rows] < 0) & ~replayed(overview, rows)
-    if overview.host.shapes and source == "kineto":  # the ops that there are have theirs
+    if not on_gpu or (overview.host.shapes and source == "kineto"):  # the ops that there are have theirs
         return None
     if (part := share(overview, rows, bare)) < 1 - _LEAST:
         return None

@@ -13,6 +13,7 @@ from pyprof.prof.sums import is_enough
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.advice.base import kernels as kernels_of
 from pyprof.report.advice.host_code import described
+from pyprof.report.advice.host_copy import uploaded
 from pyprof.report.summary.above_peak import above_peak
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import ALONE, Known
@@ -72,7 +73,8 @@ def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[S
 def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     """Why no advice would save time."""
     if known is None:
-        return f"{NOTHING}: nothing ran in the window"
+        copies = f"only copies and sets ran in the window ({human(overview.parts['copy'], 'ns')})"
+        return f"{NOTHING}: {copies if overview.parts['copy'] else 'nothing ran in the window'}"
     if not overview.division.count:
         return f"{NOTHING}: {_CLOCKLESS_NOTE}{_most_lost(overview, kernels)}"
     if _is_one_way(overview):
@@ -102,6 +104,9 @@ def _most_lost(overview: Overview, kernels: Kernels) -> str:
     cause = max(CAUSES, key=lambda name: overview.parts[name])
     idle, worst = overview.parts[cause], next(iter(kernels.most_lost()), None)
     first = next(iter(kernels.by("op")), None) if worst is None else None
+    if first is not None and first.name is None:
+        first = kernels.by("kernel")[0]
+        first = first._replace(name=f"the kernel {first.name}")
     spent = max(worst.lost_ns if worst is not None else first.time_ns if first is not None else 0, idle * devices) // devices
     if (copying := overview.parts["copy"]) > spent:  # while nothing computes
         rows = np.flatnonzero(overview.inside & among(overview.records["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
@@ -112,7 +117,7 @@ def _most_lost(overview: Overview, kernels: Kernels) -> str:
         return f". Most is lost in {_place(worst.op, worst.shape, worst.layer)}: {lost}"
     if first is not None and first.time_ns // devices >= idle:
         time = f"{human(first.time_ns // devices, 'ns')}, {percent(first.share)}"
-        return f". Most time is in {first.name or 'kernels without an op'} ({time}), whose roofline is not known"
+        return f". Most time is in {first.name} ({time}), whose roofline is not known"
     if idle <= LEAST_SHARE * overview.division.wall_ns:
         return ""
     places = overview.host_places(cause)
@@ -166,6 +171,13 @@ def _window(overview: Overview) -> Iterator[str]:
         yield f"set-up of {human(before, 'ns')} comes before the window"
     if window.after_ns > _LEAST_NS:
         yield f"{human(window.after_ns, 'ns')} come after the window"
+    copies = uploaded(overview)
+    time, size = (int(overview.records[name][copies].sum(dtype=np.int64)) for name in ("dur_ns", "bytes"))
+    if time // overview.division.count > _COLD * wall:
+        yield (
+            f"before the first kernel {len(copies):,} copies bring {human(size, 'B')} to the device in {human(time, 'ns')}, "
+            "as of a model's weights: no advice counts them, since they come once"
+        )
     missing = overview.parts["unrecorded"]
     if missing > LEAST_SHARE * wall:
         yield f"for {human(missing, 'ns')} the device idled before work that was launched long before: some was not recorded"

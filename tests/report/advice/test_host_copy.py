@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import pyprof
 from pyprof.report.advice.base import Advice
 from tests.timeline import Timeline, advice_of, overview_of
 
@@ -53,6 +54,23 @@ def test_inputs_from_pageable_memory_that_take_long(tmp_path: Path, memory: tupl
     advice = timeline.op(None, (GEMM, 400)).advice(tmp_path).get("host_copy")
     assert (advice is not None) == found
     assert advice is None or (advice.saves_ns == 20_000 and "pin_memory=True" in advice.do)
+
+
+@pytest.mark.parametrize("copies", [16, 15])
+def test_weights_that_come_once_before_the_first_kernel(tmp_path: Path, copies: int) -> None:
+    """In pageable memory; fewer may be a batch."""
+    timeline = Timeline()
+    for _ in range(copies):
+        timeline.nsys.copy(TO_DEVICE, timeline.launched, timeline.ends, timeline.ends + 20_000, 4 << 20, (0, 2))
+        timeline.launched, timeline.ends = timeline.launched + 1_000, timeline.ends + 20_000
+    timeline.op("F.linear", (GEMM, 400))
+    found = pyprof.summary(timeline.nsys.write(tmp_path / "net.sqlite"))
+    note = (
+        "before the first kernel 16 copies bring 67.1 MB to the device in 320 us, as of a model's weights: no advice counts them, "
+        "since they come once"
+    )
+    assert (note in found.notes) == (copies == 16)
+    assert ("host_copy" in {one.kind for one in found.advice}) == (copies != 16)
 
 
 def test_what_runs_beside_kernels_costs_nothing(tmp_path: Path) -> None:

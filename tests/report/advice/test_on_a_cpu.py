@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import pyprof
 from tests.timeline import advice_of, overview_of
 
 
@@ -102,3 +103,39 @@ def test_images_that_onednn_turns_round(tmp_path: Path, inner: str, strides: str
         return
     assert found is not None and found.saves_ns == pytest.approx(2 * 800_000, rel=0.001)
     assert "oneDNN turns their images round and back, 1.60 ms of it at the 10.5 GB/s that relu reaches" in found.evidence
+
+
+@pytest.mark.parametrize(("us", "ops"), [(30, 40), (5, 40), (300, 40), (30, 20)])
+def test_python_between_many_short_ops(tmp_path: Path, us: int, ops: int) -> None:
+    """Silent of short pauses, of pauses that are more than Python between two ops, and of few."""
+    cpu = Cpu()
+    for _ in range(ops):
+        cpu.op("aten::mm", [[8, 8], [8, 8]], 40).at += us
+    found = advice_of(overview_of(cpu.write(tmp_path))).get("launch_bound")
+    assert (found is not None) == ((us, ops) == (30, 40))
+    if found is not None:
+        assert found.saves_ns == 39 * 30_000 and "torch.compile(model)" in found.do
+        assert found.evidence.startswith("Python and torch's dispatch take 1.17 ms of 2.77 ms between 40 ops (median 40.0 us)")
+
+
+def test_the_function_in_which_the_time_between_ops_is_spent(tmp_path: Path) -> None:
+    """The pause begins with the end of the outer op, not of the copy inside it."""
+    cpu = Cpu()
+    for _ in range(4):
+        cpu.op("aten::matmul", [[64, 64], [64, 64]], 500, inner="aten::copy_")
+        for name, begin, us in (("net.py(9): train", 10, 980), ("net.py(3): decode", 20, 900)):
+            frame: dict[str, object] = {"ph": "X", "cat": "python_function", "pid": 7, "tid": 7, "args": {}}
+            cpu.events.append({**frame, "name": name, "ts": cpu.at + begin, "dur": us})
+        cpu.at += 1_000
+    cpu.op("aten::mm", [[64, 64], [64, 64]], 500)
+    places = overview_of(cpu.write(tmp_path)).host_places("host")
+    assert places is not None and places.total_ns == 4_000_000
+    found = {one.name: (one.own_ns, one.whole_ns, one.number) for one in places.by_name() if one.kind == "function"}
+    assert found == {"net.py(3): decode": (3_600_000, 3_600_000, 4), "net.py(9): train": (320_000, 3_920_000, 4)}
+    assert any("most in decode (net.py:3), 4 times" in note for note in pyprof.summary(tmp_path / "net.json").notes)
+
+
+def test_ops_without_shapes(tmp_path: Path) -> None:
+    cpu = Cpu().op("aten::mm", [], 100)
+    del cpu.events[0]["args"]
+    assert advice_of(overview_of(cpu.write(tmp_path)))["record_shapes"].evidence.startswith("the ops of 100% of the time are")

@@ -347,6 +347,21 @@ def test_a_job_of_cold_ranks_says_first_to_record_again(captures: Path) -> None:
     assert job_of("job", [cold, warm, warm], None).advice[0].kind == warm.advice[0].kind
 
 
+def test_a_kernel_is_named_where_no_op_is(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.nsys.kernel("seed_lines", 0, 1_000, 3_000)
+    timeline.nsys.kernel("fit_lines", 500, 3_000, 9_000)
+    notes = pyprof.summary(timeline.nsys.write(tmp_path / "net.sqlite")).notes
+    assert any("Most time is in the kernel fit_lines (6.00 us, 75 %)" in note for note in notes)
+
+
+def test_where_nothing_but_copies_ran(tmp_path: Path) -> None:
+    n = Nsys()
+    n.copy(1, 0, 1_000, 3_000, 64)
+    notes = pyprof.summary(n.write(tmp_path / "net.sqlite")).notes
+    assert "Nothing to advise: only copies and sets ran in the window (2.00 us)" in notes
+
+
 def test_where_copies_take_most_the_note_says_so(captures: Path) -> None:
     found = summary_of(str(captures / "cases/nsys/copies_outside_kernels.sqlite"))
     assert any("Most is spent copying, 4.04 ms: 3 copies and sets of 24.0 MB" in note for note in found.notes)
