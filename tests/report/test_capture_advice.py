@@ -109,6 +109,24 @@ def test_only_a_loader_loads_data_and_other_functions_are_named(tmp_path: Path, 
     assert f"{place}, 4 times" in advice_of(overview)[kind].evidence
 
 
+@pytest.mark.parametrize(
+    ("cat", "name", "do"),
+    [
+        ("cpu_op", "aten::arange", "a first call loads its kernels"),
+        ("cuda_runtime", "cudaStreamCreate", "once, before the loop"),
+    ],
+)
+def test_an_op_or_a_call_is_not_moved_to_another_thread(tmp_path: Path, cat: str, name: str, do: str) -> None:
+    k = Kineto()
+    for step in range(4):
+        at = step * 10_000.0
+        k.add("user_annotation", f"ProfilerStep#{step}", at, 10_000)
+        k.add(cat, name, at + 10, 4_000)
+        k.kernel(at + 4_020, at + 4_030, 5_960)
+    found = advice_of(k.write(tmp_path))["host_code"]
+    assert f"in 4 x {name}" in found.evidence and do in found.do
+
+
 def test_what_the_recorder_does_between_steps_is_no_place_of_the_program(tmp_path: Path) -> None:
     k = Kineto()
     for step in range(4):

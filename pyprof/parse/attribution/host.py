@@ -157,7 +157,7 @@ class _HostOfCapture:
             "loading": loading,
             "compilation": compilation,
             "allocation": self.rows(self.named(_ALLOCATES.match) & acting),
-            "long_calls": self.rows(calls.end_ns - calls.start_ns >= _LONG_NS),
+            "long_calls": self.rows((calls.end_ns - calls.start_ns >= _LONG_NS) & (calls.waits | self.named(_LAUNCHES.search))),
         }
         found = {kind: self.spans(*table) for kind, table in tables.items()}
         found["call_pauses"], found["op_pauses"] = self.pauses(acts)

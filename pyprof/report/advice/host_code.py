@@ -12,6 +12,11 @@ from pyprof.report.time.places import FUNCTION, HostPlace
 
 _LEAST = 0.03  # of the wall time
 _DO = "move it off the critical path: into another thread or process, or ahead of time while the device computes"
+_INSIDE = {
+    "op": "the host itself takes so long in it: a first call loads its kernels, so record later ones; else frames of Python "
+    "tell (pyprof run, torch.profiler.profile(with_stack=True))",
+    "call": "make the call once, before the loop",
+}
 _RECORD = (
     "name what the host does there: torch.profiler.record_function or NVTX ranges in the program, or frames of Python "
     "(pyprof run, torch.profiler.profile(with_stack=True)); then move it beside the launches"
@@ -38,7 +43,7 @@ def find(overview: Overview) -> Advice | None:
         evidence += f": {told(place.whole_ns / devices)} in {described(place)}"
         if place.inside_of and place.kind == "range":
             evidence += f" (in {place.inside_of[-1]})"
-        do = _MPI if place.name.startswith("MPI_") else _STREAM if _streams(place) else _DO
+        do = _MPI if place.name.startswith("MPI_") else _STREAM if _streams(place) else _INSIDE.get(place.kind, _DO)
     else:
         some = [one for one in places.by_name() if one.own_ns >= _NAMED * places.total_ns][:_MOST]
         texts = [f"{told(one.own_ns / devices)} in {counted_name(one)}" for one in some]
