@@ -56,7 +56,8 @@ def share_rows(summary: Figures, units: Units, most: int, command: str) -> list[
                 line += [(" " * _GAP, "")] if line else []
                 line += column[at] if at < len(column) else [(" " * width, "")]
             result.append(line)
-    result.append(_more(command, "--group-by op,params" + ", or --tree layer" * bool(summary.layers), units.width))
+    by = "op,params" if summary.ops and summary.ops[0].name is not None else "kernel"
+    result.append(_more(command, f"--group-by {by}" + ", or --tree layer" * bool(summary.layers), units.width))
     return result
 
 

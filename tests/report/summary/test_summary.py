@@ -351,8 +351,9 @@ def test_a_kernel_is_named_where_no_op_is(tmp_path: Path) -> None:
     timeline = Timeline()
     timeline.nsys.kernel("seed_lines", 0, 1_000, 3_000)
     timeline.nsys.kernel("fit_lines", 500, 3_000, 9_000)
-    notes = pyprof.summary(timeline.nsys.write(tmp_path / "net.sqlite")).notes
-    assert any("Most time is in the kernel fit_lines (6.00 us, 75 %)" in note for note in notes)
+    found = pyprof.summary(timeline.nsys.write(tmp_path / "net.sqlite"))
+    assert any("Most time is in the kernel fit_lines (6.00 us, 75 %)" in note for note in found.notes)
+    assert "--group-by kernel" in str(found)
 
 
 def test_where_nothing_but_copies_ran(tmp_path: Path) -> None:
