@@ -210,9 +210,6 @@ def test_the_pipeline_prints_one_row_for_each_leaf_call(ops: Ops) -> None:
     assert [r["Layer"] for r in rows if r["Op"] == "linear"] == ["layers.0", "layers.1"]
 
 
-# ---------------------------------------------------------------------------------------------- emit_nvtx
-
-
 @pytest.fixture(scope="module", params=["recorded", LIVE])
 def emitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """programs/emit_nvtx_cpu.py, run now or earlier."""

@@ -77,9 +77,6 @@ def of_all_reports(capsys: pytest.CaptureFixture[str], file: str, on_gpu: bool =
     obeys("summary", written(capsys, "summary", file))
 
 
-# ---------------------------------------------------------------------------------------------- the schemas themselves
-
-
 def parts(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any], bool]]:
     """(path, schema, whether it is that of a key) of every part."""
     for where in ("properties", "patternProperties", "$defs"):
@@ -126,9 +123,6 @@ def test_the_command_prints_a_schema(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["help", "schema", "../schemas/gaps"]) == 2
     assert "hint: schemas: counters," in capsys.readouterr().err
     assert main(["help", "terms", "gaps"]) == 2
-
-
-# ---------------------------------------------------------------------------------------------- what is written
 
 
 def keys_of(schema: dict[str, Any], found: Any, whole: dict[str, Any], path: str = "") -> Iterator[str]:

@@ -120,8 +120,6 @@ def test_every_name_of_an_op_survives_its_text(module: str, op: str, dispatcher:
     assert parse_call_text(call_text(call)) == call
 
 
-# ---------------------------------------------------------------------------------------------- fuzz: any text at all
-
 _PIECES = st.sampled_from(
     ["aten::mm", ", seq = ", ", op_id = ", ", sizes = [[", "]]", "[", "]", "(", ")", "{", "}", "'mod': ", "'op': ", "'args': ", "'type': 'tensor'",
      "'shape': ", "'dtype': 'float32'", "'traceMarker': ", "fp32[", "{1,", "^", "#pyprof{", ' #pyprof{"mod":', ' #pyprof{"layer":', ' #pyprof{"step":',
@@ -164,8 +162,6 @@ def _table(records: Records) -> list[list[str]]:
         "".join(texts).encode()
     return table
 
-
-# ---------------------------------------------------------------------------------------------- fuzz: lines of net.dict
 
 RECORD: dict[str, Any] = {
     "kShortName": "a", "kDuration": 1, "layer": [], "trace": [], "reprMarkers": [], "marker": [], "seqMarker": ["aten::mm, seq = 3"],
@@ -231,8 +227,6 @@ def test_numbers_of_instances_without_measure_are_numbered_anew_in_their_order()
     assert len(_table(records)[0]) == 3
 
 
-# ---------------------------------------------------------------------------------------------- fuzz: cells of SQLite
-
 _LOOSE = {name: ", ".join(column.split()[0] for column in columns.split(", ")) for name, columns in SCHEMA.items()}
 _CELLS = st.one_of(
     st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(st.characters(exclude_categories=["Cs"]), max_size=8), st.binary(max_size=8),
@@ -289,9 +283,6 @@ def test_a_range_without_a_readable_time_is_counted(tmp_path: Path, capsys: pyte
     db.close()
     assert main(["prof", str(path), "-c", "op"]) == 0
     assert "or no thread: 1 of the ranges, ops and calls" in capsys.readouterr().err
-
-
-# ---------------------------------------------------------------------------------------------- files under other names
 
 
 def _written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, str, str]:
@@ -371,9 +362,6 @@ def test_where_to_write_is_looked_at_before_the_work_and_nothing_is_left_behind(
         assert main(["parse", str(missing), "-o", str(tmp_path / target)]) == code
         assert said in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["out.dict"]
-
-
-# ---------------------------------------------------------------------------------------------- fuzz: any bytes at all
 
 
 @pytest.fixture(scope="module")

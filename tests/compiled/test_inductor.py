@@ -255,9 +255,6 @@ def test_real_captures_add_up(captures: Path, name: str) -> None:
     assert {"gemm", "norm", "memcpy"} <= {launch.category for launch in groups.launches}
 
 
-# ---------------------------------------------------------------------------------------------- on a GPU, by hand
-
-
 STEM = {graph: "c" + letter * 51 for graph, letter in (("0_forward", "a"), ("0_backward", "b"))}
 CALL = """
 def call(args):
@@ -417,9 +414,6 @@ def test_the_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: lis
 def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert main(["inductor", str(gpu_trace(tmp_path / "net.json")), *arguments]) in (1, 2)
     assert capsys.readouterr().err.startswith("pyprof: error: ")
-
-
-# ---------------------------------------------------------------------------------------------- time
 
 
 def _records(rows: list[tuple[int, int, int]], kind: int = ActivityKind.KERNEL) -> Records:

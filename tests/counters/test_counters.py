@@ -67,9 +67,6 @@ def trace(folder: Path, *events: dict[str, Any]) -> Path:
     return path
 
 
-# ---------------------------------------------------------------------------------------------- counters in a trace
-
-
 def test_the_nth_range_is_of_the_nth_launch_whatever_call_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls = [
         op("aten::linear", 0, 90),
@@ -160,9 +157,6 @@ def test_a_real_trace_with_counters(captures: Path, capsys: pytest.CaptureFixtur
     assert max(int(row["FLOPsMeasured"]) for row in tensor) < 1e-3 * 2 * 128 * 256 * 13 * 13 * 384 * 9
 
 
-# ---------------------------------------------------------------------------------------------- samples
-
-
 def test_samples_are_means_over_the_time_of_an_ops_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def kernel(corr: int, ts: float, dur: float) -> dict[str, Any]:
         return event("kernel", "k", ts, dur, pid=0, correlation=corr, device=0, stream=7)
@@ -233,9 +227,6 @@ def test_samples_of_a_gpu_that_processes_number_differently_are_no_ones(tmp_path
     )  # fmt: skip
     trace = open_trace(path)
     assert trace.samples is None and trace.notes == ["samples of 2 GPUs were not read: CUDA's number of it is not known"]
-
-
-# ---------------------------------------------------------------------------------------------- ncu beside a capture
 
 
 def ncu_and_capture(tmp_path: Path) -> tuple[Path, Path]:
@@ -332,9 +323,6 @@ def test_tensor_cores_that_ran_and_were_counted_as_idle(tmp_path: Path, capsys: 
     ncu.write_text(f'"ID","Process ID","Kernel Name","CC","{metric}"\n"","","","",""\n"0","9","{name}","8.0","0"\n')
     (found,) = rows_of(capsys, ncu, "-c", "tc,flags,flops_meas")
     assert (found["TC"], found["Flags"], found["FLOPsMeasured"]) == ("1", "tensor_uncounted", "na")
-
-
-# ---------------------------------------------------------------------------------------------- the rest
 
 
 def test_the_command_line_for_a_device(capsys: pytest.CaptureFixture[str]) -> None:

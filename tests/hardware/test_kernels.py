@@ -271,9 +271,6 @@ def test_any_mixture_of_name_parts_is_classified(parts: list[str]) -> None:
     assert kernel.precision in ("", *"fp64 tf32 tf32x3 fp32 bf16 fp16 fp8 fp6 fp4 int8 int4 int1 int32".split())
 
 
-# ----------------------------------------------------------------------------------------- real captures
-
-
 def _read(path: Path) -> dict[str, Any]:
     with gzip.open(path, "rt") as stream:
         loaded: dict[str, Any] = json.loads(stream.read(), strict=False)

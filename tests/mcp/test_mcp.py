@@ -209,9 +209,6 @@ def test_the_ledger_of_a_run_is_part_of_its_summary(tmp_path: Path, capsys: pyte
     assert whole["run"]["p50_ns"] == 10**6
 
 
-# ---------------------------------------------------------------------------------------------- names
-
-
 def hostile(path: Path) -> Path:
     """Ops, layers and kernels that try to be instructions."""
     n = Nsys()
@@ -271,9 +268,6 @@ def test_what_is_left_out_is_counted_and_numbers_stay() -> None:
     assert [one["time_ns"] for one in found["ops"]] == list(range(len(found["ops"]))) and found["ops"][0]["inner"] == [
         *range(9)
     ]
-
-
-# ---------------------------------------------------------------------------------------------- paths
 
 
 @pytest.fixture
@@ -392,9 +386,6 @@ def test_a_fault_of_ours_is_an_answer_too(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(TOOLS, "captures", TOOLS["captures"]._replace(run=fail))
     found, failed = answer(Session(Folders([str(tmp_path)])), "captures", {})
     assert failed and found == {"error": "internal", "message": marked("ZeroDivisionError: division by zero"), "hint": ""}
-
-
-# ---------------------------------------------------------------------------------------------- the server
 
 
 @needs_sdk

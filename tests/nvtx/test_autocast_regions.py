@@ -23,9 +23,6 @@ from pyprof.nvtx.describe import describe_call
 LOW = torch.bfloat16
 
 
-# ---------------------------------------------------------------------------------------------- markers
-
-
 def test_an_op_in_a_region_is_read_with_the_types_in_which_it_ran(recorder: Recorder) -> None:
     x, w = torch.randn(4, 8), torch.randn(16, 8, requires_grad=True)
     recorder.clear()
@@ -131,9 +128,6 @@ def test_compiled_and_scripted_programs_are_as_they_were(recorder: Recorder) -> 
         with pytest.warns((DeprecationWarning, FutureWarning)):  # the latter from torch 2.14 on
             traced = torch.jit.trace(lambda x, w: F.linear(x, w), (x, w))
         assert torch.equal(traced(x, w), F.linear(x, w))
-
-
-# ---------------------------------------------------------------------------------------------- torch's own lists
 
 
 def registered(key: str) -> set[str]:

@@ -154,13 +154,6 @@ def test_sums_beyond_64_bits_are_exact(tmp_path: Path, capsys: pytest.CaptureFix
     assert int(group["FLOPs"]) == 5 * 2 * 1000003**3 > 1 << 63
 
 
-# ---------------------------------------------------------------------------------------------- part of a capture
-
-
-def _steps(rows: list[dict[str, str]]) -> list[str]:
-    return [row["Step"] for row in rows]
-
-
 def test_steps(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = _rows(capsys, capture, "-c", EVERY)
     for text, wanted in (
@@ -209,9 +202,6 @@ def test_a_capture_without_steps_says_how_to_mark_them(tmp_path: Path, capsys: p
     n.kernel(GEMM, 20, 100, 200)
     code, err = _refused(capsys, n.write(tmp_path / "net.sqlite"), "--step", "1:2")
     assert code == 1 and "pyprof.step()" in err
-
-
-# ---------------------------------------------------------------------------------------------- rows
 
 
 def test_a_value_may_hold_commas_and_equal_signs(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:

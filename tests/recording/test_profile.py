@@ -129,9 +129,6 @@ def test_steps_that_are_none(steps: tuple[int, int]) -> None:
         pyprof.profile(steps)
 
 
-# ---------------------------------------------------------------------------------------------- steps
-
-
 def test_of_several_optimizers_the_first_counts() -> None:
     begun: list[int] = []
     clock = StepClock(begun.append)
@@ -205,9 +202,6 @@ def test_steps_on_another_thread_are_counted_and_not_marked(ranges: Ranges) -> N
         nvtx.pause()
     assert ranges.names(Kind.STEP) == ["step 0", "step 1"]
     assert clock.strayed and clock.number == 2
-
-
-# ---------------------------------------------------------------------------------------------- CUDA
 
 
 @pytest.fixture

@@ -105,9 +105,6 @@ def test_what_is_not_a_name(name: str) -> None:
         Staging(Path(name))
 
 
-# ---------------------------------------------------------------------------------------------- runs beside and before this one
-
-
 def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
     with Staging(tmp_path / "net") as one, Staging(tmp_path / "net") as other:
         for staging, text in ((one, "one"), (other, "other")):

@@ -431,9 +431,6 @@ def test_compiled_programs_tell_their_kernels(tmp_path: Path, monkeypatch: pytes
         assert "cpp_fused_" in stream.read()
 
 
-# ---------------------------------------------------------------------------------------------- signals
-
-
 def _until(stream: IO[str], word: str) -> None:
     """Read on until a line has the word: not always at its begin, for the program's thread prints too."""
     said = []
@@ -537,9 +534,6 @@ def test_control_c_at_a_terminal(program: Path, tmp_path: Path, tool: str) -> No
         out = process.stdout.read()
     assert process.returncode == 5, out
     assert out.count("cleaned up") == 1 and "linear" in out
-
-
-# ---------------------------------------------------------------------------------------------- tools and usage
 
 
 def test_nsys_is_told_to_record_the_steps_only_where_there_is_cuda(

@@ -11,9 +11,6 @@ from pyprof.model.trace import ActivityKind
 from pyprof.report.time.division import BUSY, Division, mean_parts
 from tests import examples
 
-GEMM = "ampere_sgemm_128x64_tn"
-
-
 _ROWS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 30), st.integers(0, 12)), max_size=25
 )  # role, device, begin, time

@@ -53,9 +53,6 @@ def causes_of(row: dict[str, str]) -> dict[str, int]:
     return {cause: int(row[cause]) for cause in CAUSES if row[cause] != "0"}
 
 
-# ---------------------------------------------------------------------------------------------- hand-written
-
-
 def test_each_cause_on_one_stream(tmp_path: Path) -> None:
     n = Nsys()
     n.kernel(GEMM, 100, 1_000, 11_000)
@@ -177,9 +174,6 @@ def test_the_queue_over_time(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------- counting every nanosecond
-
-
 class Row(NamedTuple):
     start: int
     dur: int
@@ -257,9 +251,6 @@ def covered(spans: list[tuple[int, int]], begin: int, end: int) -> int:
         total += max(min(last, end) - max(first, reached), 0)
         reached = max(reached, min(last, end))
     return total
-
-
-# ---------------------------------------------------------------------------------------------- the command
 
 
 def screen(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

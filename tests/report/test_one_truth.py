@@ -29,9 +29,6 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
-# ---------------------------------------------------------------------------------------------- given cases
-
-
 def test_copies_outside_of_the_kernels_are_in_the_window(captures: Path) -> None:
     overview = overview_of(captures / "cases/nsys/copies_outside_kernels.sqlite")
     assert (overview.division.wall_ns, overview.busy_ns, overview.parts["copy"]) == (4_180_000, 4_135_000, 4_035_000)
@@ -67,9 +64,6 @@ def test_a_gap_is_divided_in_every_command(captures: Path, capsys: pytest.Captur
     file = str(captures / "cases/nsys/gap_after_sync.sqlite")
     truth = dict.fromkeys(CAUSES, 0) | {"synchronization": 5_000, "host": 5_000_265_000, "launch": 20_000, "queued": 2_000}
     assert said(capsys, "gaps", file)["idle_ns"] == said(capsys, "summary", file)["idle_ns"] == truth
-
-
-# ---------------------------------------------------------------------------------------------- twins
 
 
 def iterations(n: Nsys, names: list[str], around: str | None = None, inside: str = "Layer") -> None:
@@ -124,9 +118,6 @@ def test_everything_that_was_recorded(tmp_path: Path, capsys: pytest.CaptureFixt
     file = str(n.write(tmp_path / "net.sqlite"))
     assert said(capsys, "summary", file)["wall_ns"] == 5_110 - 2_010
     assert said(capsys, "summary", file, "--window", "all")["wall_ns"] == 5_110 - 210
-
-
-# ---------------------------------------------------------------------------------------------- records
 
 
 _CAPTURES = (

@@ -34,9 +34,6 @@ def _whole(path: Path, wall_ns: int = WALL) -> Utilisation:
     return utilisation(frame, np.ones(len(frame.records), np.bool_), wall_ns)
 
 
-# ---------------------------------------------------------------------------------------------- FlopCounterMode
-
-
 class _Block(nn.Module):
     """A transformer's block: attention with a causal mask, two linears of a feed-forward."""
 
@@ -164,8 +161,6 @@ def test_flash_attention_counts_what_flop_counter_leaves_out_on_the_cpu(tmp_path
     pairs = 2 * HEADS * (LENGTH * (LENGTH + 1) // 2)
     assert found.matmul_flops == once + 7 * 2 * pairs * (SIZE // HEADS)
 
-
-# ---------------------------------------------------------------------------------------------- peaks and bounds
 
 A100 = ("NVIDIA A100-SXM4-80GB", 108, 8, 0)  # bf16 312, TF32 156, fp32 19.5 TFLOP/s
 BF16, FP32, POINTWISE = (

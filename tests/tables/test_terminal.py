@@ -167,9 +167,6 @@ def test_every_number_can_be_read(numbers: list[float | None], unit: str) -> Non
         assert [line.split()[0] == "na" for line in lines[1:]] == np.isnan(values).tolist()
 
 
-# ---------------------------------------------------------------------------------------------- commands
-
-
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
     """Sixty kernels of linear in two layers."""

@@ -13,7 +13,6 @@ from pyprof.timers import Buffer, clocks, load, readings
 pytestmark = pytest.mark.slow
 
 ITERATIONS, LANES = 200, 4
-STEPS = {"ONE": 1000, "FOUR": 4000, "TWO": 2000}
 
 
 class Time(IntEnum):

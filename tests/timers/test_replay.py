@@ -144,9 +144,6 @@ def test_memory_is_asked_of_the_system(tmp_path: Any) -> None:
     assert free_bytes(str(tmp_path / "none")) is None
 
 
-# ---------------------------------------------------------------------------------------------- alternatives
-
-
 def _names(text: str) -> dict[str, str]:
     return {entry.name: str(entry.work[0]) for entry in alternatives(_call(text))}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -63,31 +62,6 @@ def test_the_backward_of_an_op_without_kernels_finds_it(tmp_path: Path) -> None:
     n.kernel(ADD, 50, 1000, 1010, thread=8)
     records = load(n, tmp_path)
     assert table(records, "dir", "op") == [("bprop", "view")] and records["fwd_instance"].tolist() == [0]
-
-
-def test_forward_run_again_for_a_saved_tensor_does_not_hide_the_function_around_it(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::addmm, seq = 5, op_id = 1", 1, 9)
-    n.kernel(GEMM, 5, 1000, 1010)
-    n.range("AddmmBackward0, seq = 5, op_id = 3", 21, 89, thread=8)
-    n.range("aten::addmm, seq = 0, op_id = 4", 22, 40, thread=8)
-    n.kernel(GEMM, 30, 1010, 1020, thread=8)
-    n.range("aten::mm, op_id = 6", 52, 70, thread=8)
-    n.kernel(GEMM, 60, 1020, 1030, thread=8)
-    records = load(n, tmp_path)
-    assert [row[0] for row in table(records, "inner")] == ["aten::addmm", "aten::addmm", "aten::mm"]
-    assert records["fwd_instance"].tolist() == [-1, -1, 0] and records["recomputed"].tolist() == [0, 1, 0]
-
-
-def test_thread_ids_that_repeat_between_processes(tmp_path: Path) -> None:
-    n = Nsys()
-    for pid, op in ((7, "mm"), (9, "add")):
-        n.range(f"aten::{op}, op_id = 1", 10, 50, pid=pid, thread=50)
-        n.kernel(GEMM, 20, 100, 200, pid=pid, thread=50)
-    written = list(lines(load(n, tmp_path)))
-    assert [json.loads(line)["inner"] for line in written] == ["aten::mm(...)", "aten::add(...)"]
-    for seed in range(4):
-        assert list(lines(load(n, tmp_path, shuffle=seed))) == written
 
 
 @pytest.mark.parametrize("side", [1_000_003, 100_003])

@@ -127,17 +127,6 @@ def test_ranges_of_torch_itself_are_no_layers(tmp_path: Path, name: str) -> None
     assert first["layer"] == ["outer"] and first["ranges"] == ["outer", name]
 
 
-def test_a_launch_on_a_thread_without_ranges_takes_those_of_the_main_thread_by_time(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("Backward", 0, 500)
-    n.range("aten::mm, op_id = 1", 10, 400)
-    n.kernel(GEMM, 100, 1000, 1100, thread=99)
-    n.kernel(GEMM, 600, 1100, 1200, thread=99)
-    first, second = records_of(n, tmp_path)
-    assert first["layer"] == ["Backward"] and first["byTime"] == 1 and "call" not in first
-    assert second["layer"] == [] and "byTime" not in second
-
-
 def test_module_paths_keep_the_innermost_only(tmp_path: Path) -> None:
     n = Nsys()
     n.range('net #pyprof{"layer":"Net"}', 0, 500, registered=True)
@@ -183,14 +172,6 @@ def test_forward_threads_that_tie_are_na_and_counted(tmp_path: Path) -> None:
     assert found.counts == {"backward functions whose forward thread is unknown": 1}
 
 
-def test_of_threads_with_one_number_the_op_that_the_function_is_named_after_wins(tmp_path: Path) -> None:
-    n = Nsys()
-    _training(n, main=7, engine=8)
-    n.range("aten::relu, seq = 6, op_id = 90", 12, 38, thread=11)
-    rows = records_of(n, tmp_path)
-    assert rows[1]["fwd_instance"] == rows[0]["instance"]
-
-
 def test_a_number_used_again_belongs_to_the_last_before_it(tmp_path: Path) -> None:
     n = Nsys()
     _training(n, at=0)
@@ -224,22 +205,6 @@ def test_kernels_of_the_engines_thread_outside_any_function_are_backward(tmp_pat
     rows = records_of(n, tmp_path)
     assert [row["dir"] for row in rows] == ["fprop", "bprop", "bprop"]
     assert rows[2]["seqId"] == [] and rows[2]["altSeqId"] == [0]
-
-
-def test_a_reentrant_checkpoint_runs_forward_again_and_its_backward_belongs_to_that(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::addmm, seq = 5, op_id = 1", 1, 9)  # without gradients, before the checkpoint's own node
-    n.kernel(GEMM, 5, 1000, 1010)
-    n.range("autograd::engine::evaluate_function: CheckpointFunctionBackward, op_id = 2", 20, 90, thread=8)
-    n.range("CheckpointFunctionBackward, seq = 5, op_id = 3", 21, 89, thread=8)
-    n.range("aten::addmm, seq = 0, op_id = 4", 22, 40, thread=8)
-    n.kernel(GEMM, 30, 1010, 1020, thread=8)
-    n.range("AddmmBackward0, seq = 0, op_id = 5", 50, 80, thread=8)
-    n.range("aten::mm, op_id = 6", 52, 70, thread=8)
-    n.kernel(GEMM, 60, 1020, 1030, thread=8)
-    forward, again, backward = records_of(n, tmp_path)
-    assert (again["call"], again["inner"]) == ("aten::addmm(...)", "aten::addmm(...)") and "fwd_instance" not in again
-    assert backward["fwd_instance"] == again["instance"] != forward["instance"]
 
 
 def test_double_backward_finds_the_op_that_the_first_backward_ran(tmp_path: Path) -> None:
@@ -308,19 +273,6 @@ def test_registered_strings_and_domains(tmp_path: Path) -> None:
     n.kernel(GEMM, 20, 100, 200)
     (row,) = records_of(n, tmp_path)
     assert row["call"] == "~?aten::mm(any[4,2], any[2,8])" and row["seqId"] == [4] and row["ranges"] == ["mine:phase one"]
-
-
-def test_start_end_ranges_that_cross_the_stack_disturb_nothing(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mm, op_id = 1", 10, 50)
-    n.range("crossing", 30, 80, event=60)
-    n.range("aten::add, op_id = 2", 60, 100)
-    n.kernel(GEMM, 40, 200, 300)
-    n.kernel(ADD, 70, 300, 310)
-    n.kernel(ADD, 90, 310, 320)
-    rows = records_of(n, tmp_path)
-    assert [row["call"] for row in rows] == ["aten::mm(...)", "aten::add(...)", "aten::add(...)"]
-    assert [row.get("ranges") for row in rows] == [["crossing"], ["crossing"], None]
 
 
 @pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "ANALYSIS_DETAILS", "StringIds"])

@@ -35,46 +35,6 @@ def ops(records: Records) -> list[str]:
     return [op(records, row) for row in range(len(records))]
 
 
-def test_each_replay_runs_an_op_again_and_counts_its_work_again(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mm, op_id = 1, sizes = [[4, 8], [8, 2]]", 10, 50)
-    node(n, 20, 500)
-    node(n, 22, 501)
-    for turn in range(3):
-        replay(n, 1000 + 1000 * turn, 40 + turn, (GEMM, 1100 + 1000 * turn, 500), (GEMM, 1200 + 1000 * turn, 501))
-    found = load(n, tmp_path)
-    assert ops(found) == ["mm"] * 6 and found["instance"].tolist() == [0, 0, 1, 1, 2, 2]
-
-
-def test_a_node_that_one_launch_runs_twice_is_two_executions(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mm, op_id = 1", 10, 50)
-    node(n, 20, 500)
-    replay(n, 1000, 40, (GEMM, 1100, 500), (GEMM, 1200, 500))
-    assert load(n, tmp_path)["instance"].tolist() == [0, 1]
-
-
-def test_a_replay_is_of_the_step_that_launched_it(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("ProfilerStep#0", 0, 100)
-    n.range("aten::mm, op_id = 1", 10, 50)
-    node(n, 20, 500)
-    for step in (1, 2):
-        n.range(f"ProfilerStep#{step}", 1000 * step, 1000 * step + 900)
-        replay(n, 1000 * step + 100, 40 + step, (GEMM, 1000 * step + 950, 500))
-    assert load(n, tmp_path)["step"].tolist() == [1, 2]
-
-
-def test_processes_number_their_nodes_alike(tmp_path: Path) -> None:
-    n = Nsys()
-    for pid, name in ((7, "aten::mm"), (8, "aten::add")):
-        n.range(f"{name}, op_id = 1", 10, 50, pid=pid)
-        node(n, 20, 500, pid=pid)
-        replay(n, 1000, 40, (GEMM, 1000 * pid, 500), pid=pid)
-    assert ops(load(n, tmp_path)) == ["mm", "add"]
-    assert ops(load(n, tmp_path, shuffle=3)) == ["mm", "add"]
-
-
 def test_of_a_node_told_twice_the_first_recording_counts_and_clones_of_clones_lead_back(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, op_id = 1", 10, 50)
@@ -102,17 +62,6 @@ def test_a_clone_told_twice_is_the_one_that_says_what_it_was_cloned_from(tmp_pat
     replay(n, 1000, 40, (GEMM, 1100, 501))
     for shuffle in (None, 1, 2):
         assert ops(load(n, tmp_path, shuffle)) == ["mm"]
-
-
-def test_a_graph_whose_launch_is_lost_still_has_its_ops_and_no_launch(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mm, op_id = 1", 10, 50)
-    node(n, 20, 500)
-    for corr in (40, 41):
-        n.kernel(GEMM, None, 1000 * corr, 1000 * corr + 5, corr=corr, node=500)
-    found = load(n, tmp_path)
-    assert ops(found) == ["mm", "mm"] and found["instance"].tolist() == [0, 1]
-    assert found["launch_ns"].tolist() == [-1, -1] and found["step"].tolist() == [-1, -1]
 
 
 def test_backward_of_a_replayed_forward_joins_the_last_replay_before_it(tmp_path: Path) -> None:

@@ -51,16 +51,6 @@ def test_stacks_of_recursion_and_of_leaks_have_a_bounded_size(tmp_path: Path) ->
     assert {f"free {number}" for number in range(32)} <= set(told[-1])
 
 
-def test_an_id_used_again_belongs_to_the_call_begun_last_before_the_kernel(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mm, op_id = 1", 10, 50)
-    n.range("aten::add, op_id = 2", 100, 150)
-    n.kernel(GEMM, 20, 60, 70, corr=5)
-    n.kernel(ADD, 120, 200, 210, corr=5)
-    n.kernel(ADD, None, 5, 8, corr=5)  # by the clocks before either call: the first
-    assert [op(row) for row in rows_of(n, tmp_path)] == ["mm", "mm", "add"]
-
-
 @settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_launches_equal_brute_force(data: st.DataObject) -> None:
@@ -106,33 +96,6 @@ def test_an_op_crossed_by_a_range_of_another_domain_stays_an_op(tmp_path: Path) 
     rows = rows_of(n, tmp_path)
     assert [op(row) for row in rows] == ["mm", "mm", None]
     assert [row.get("ranges") for row in rows] == [["mine:early"], ["mine:late"], ["mine:late"]]
-
-
-@pytest.mark.parametrize("pids", [(7,), (7, 8, 9)])
-def test_backward_is_of_the_step_open_on_its_own_main_thread(tmp_path: Path, pids: tuple[int, ...]) -> None:
-    n = Nsys()
-    for pid in pids:
-        shift = 3 * (pid - 7)
-        n.range(f"ProfilerStep#{pid}", 10 + shift, 500 + shift, pid=pid)
-        n.range("aten::mul, seq = 4, op_id = 1", 20, 50, pid=pid)
-        n.kernel(ADD, 30, 1000 + pid, 1010, pid=pid)
-        n.range("MulBackward0, seq = 4, op_id = 2", 60, 90, pid=pid, thread=100 + pid)
-        n.kernel(ADD, 70, 2000 + pid, 2010, pid=pid, thread=100 + pid)
-        n.range("other", 10, 500, pid=pid, thread=200 + pid)
-    records = load_capture(n.write(tmp_path / "net.sqlite"))
-    assert records["step"].tolist() == [*pids, *pids]
-
-
-def test_by_time_takes_start_end_ranges_of_the_main_thread_too(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("stack", 10, 50)
-    n.range("crossing", 30, 80, event=60)
-    n.kernel(GEMM, 40, 100, 101, thread=9)
-    n.kernel(GEMM, 70, 200, 201, thread=9)
-    n.kernel(GEMM, 90, 300, 301, thread=9)
-    records = load_capture(n.write(tmp_path / "net.sqlite"))
-    assert [set(records.stacks[code].ranges) for code in records["stack"]] == [{"stack", "crossing"}, {"crossing"}, set()]
-    assert records["by_time"].tolist() == [1, 1, 0]
 
 
 def test_an_api_call_without_a_thread_invents_no_process(tmp_path: Path) -> None:
@@ -229,15 +192,6 @@ def test_what_crosses_an_op_and_is_set_aside_itself_leaves_the_lighter_ranges_wh
     n.kernel(GEMM, 35, 100, 101)
     (row,) = rows_of(n, tmp_path)
     assert op(row) == "mm" and row["trace"] == ["net.py:3"]
-
-
-def test_a_graph_recorded_by_the_engine_is_backward_whichever_thread_launches_it(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("MulBackward0, seq = 4, op_id = 2", 60, 90, thread=8)
-    n.rows["CUDA_GRAPH_NODE_EVENTS"].append((95, 96, tid(7, 8), 500, None))  # between two functions
-    n.kernel(ADD, 200, 300, 310, node=500)
-    (row,) = rows_of(n, tmp_path)
-    assert row["dir"] == "bprop" and row["tid"] == 7
 
 
 def test_stacks_of_which_not_all_is_told_are_counted(tmp_path: Path) -> None:

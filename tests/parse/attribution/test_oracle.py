@@ -158,9 +158,6 @@ class World:
         return [json.loads(line) for line in lines(attribute(trace, rules(KNOWN, COPIES), most))]
 
 
-# ------------------------------------------------------------------------------------------------------------ the oracle
-
-
 class Oracle:
     """Every question is answered by looking at everything."""
 
@@ -347,9 +344,6 @@ def test_every_kernel_is_as_brute_force_says(tmp_path: Path, seed: int) -> None:
             instances.setdefault((pid, expected["own"], replay), set()).add(row["instance"])
     numbers = [number for found in instances.values() for number in found]
     assert all(len(found) == 1 for found in instances.values()) and len(set(numbers)) == len(numbers)
-
-
-# ------------------------------------------------------------------------------------------------------- without a GPU
 
 
 def length(r: Range) -> int:

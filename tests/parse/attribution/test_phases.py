@@ -86,43 +86,6 @@ def test_ops_of_optimizers_and_of_the_scaler_are_the_optimizers(tmp_path: Path) 
     assert phases(n, tmp_path) == ["optimizer/fprop"] * 3 + ["forward/fprop"]
 
 
-def test_between_launches_of_a_forward_is_forward(tmp_path: Path) -> None:
-    n = Nsys()
-    for start in (10, 30, 50):
-        n.range(f"aten::mm, op_id = {start}", start, start + 10)
-        n.kernel(f"mm{start}", start + 5, 1000 + start, 1001 + start)
-    n.kernel("extension", 25, 1025, 1026)
-    n.kernel("worker", 45, 1045, 1046, thread=9)  # of whoever: so nothing between the last two is known
-    n.kernel("other", 46, 1046, 1047)
-    n.kernel("last", 70, 1070, 1071)  # nothing follows
-    forward = "forward/fprop"
-    assert phases(n, tmp_path) == [forward, forward, forward, "na/na", "na/na", forward, "na/na"]
-
-
-def test_a_step_ends_a_forward(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("ProfilerStep#1", 1, 30)
-    n.range("ProfilerStep#2", 30, 60)
-    for start in (10, 40):
-        n.range(f"aten::mm, op_id = {start}", start, start + 10)
-        n.kernel(f"mm{start}", start + 5, 1000 + start, 1001 + start)
-    n.kernel("between", 25, 1025, 1026)
-    assert phases(n, tmp_path) == ["forward/fprop", "na/na", "forward/fprop"]
-
-
-@pytest.mark.parametrize("nodes", [(100,), (100, 101), (None, None)])  # of some captures the nodes are not known
-def test_a_graph_between_launches_of_a_forward_may_be_anything(tmp_path: Path, nodes: tuple[int | None, ...]) -> None:
-    n = Nsys()
-    for start in (10, 50):
-        n.range(f"aten::add_, op_id = {start}", start, start + 10)
-        n.kernel("add", start + 5, 1000 + start, 1001 + start)
-    n.kernel("before", 25, 1020, 1021)
-    n.api(30, 77, name="cudaGraphLaunch_v10000")
-    for at, node in enumerate(nodes):
-        n.kernel("gemm", None, 1030 + at, 1031 + at, corr=77, node=node)
-    assert phases(n, tmp_path) == ["forward/fprop", "na/na", *["na/na"] * len(nodes), "forward/fprop"]
-
-
 def test_a_graph_recorded_as_a_whole_may_be_anything(tmp_path: Path) -> None:
     n = Nsys()
     for start in (10, 50):
@@ -176,9 +139,6 @@ def test_communication_and_copies_keep_their_phase_and_what_is_known_of_their_di
 )  # fmt: skip
 def test_names_of_ranges(name: str, phase: str | None) -> None:
     assert phase_of_range(name) == (-1 if phase is None else PHASES.index(phase))
-
-
-# ---------------------------------------------------------------------------------------------- real captures
 
 
 def test_ranges_forward_and_backward_of_a_real_capture(captures: Path) -> None:

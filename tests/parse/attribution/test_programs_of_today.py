@@ -25,9 +25,6 @@ def rows(capture: Path, columns: str) -> Rows:
     return [*zip(*(printed(table.of(key)) for key in columns.split(",")), strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------- hand-written
-
-
 def test_what_runs_around_a_function_is_no_part_of_it(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, seq = 3, op_id = 1, sizes = [[4, 5], [5, 6]]", 10, 20)
@@ -247,8 +244,6 @@ def test_ranges_opened_again_and_again_are_named_once_and_are_no_layers(tmp_path
     assert rows(path, "layer") == [("epoch",)] * 3
     assert load_capture(path).notes == ["ranges that were opened and never closed are in no layer: 3 x `iter`"]
 
-
-# ---------------------------------------------------------------------------------------------- given captures
 
 CASES: dict[str, tuple[str, Rows]] = {
     "kineto/dtensor_tp2": ("op,n,flops", [("linear", "1408", "94489280512"), ("pow", "na", "16777216")]),

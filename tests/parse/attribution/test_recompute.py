@@ -6,14 +6,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
-from pyprof.loading.load import load, load_capture
+from pyprof.loading.load import load_capture
 from pyprof.model.records import PHASES, Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
@@ -31,9 +30,6 @@ def table(records: Records, keys: str) -> list[tuple[str, ...]]:
 
 def again_of(n: Nsys, path: Path) -> list[str]:
     return [row[0] for row in table(load_capture(n.write(path / "net.sqlite")), "recomputed")]
-
-
-# ---------------------------------------------------------------------------------------------- hand-written
 
 
 def test_a_saved_tensor_is_made_again_inside_the_function_that_wants_it(tmp_path: Path) -> None:
@@ -138,9 +134,6 @@ def test_no_op_of_a_capture_without_checkpoints_is_said_to_run_again(captures: P
         records = records_of(captures / name)
         assert not (records["recomputed"] == 1).any(), name
         assert (records["recomputed"] == 0).sum() > 0.9 * (records["inner"] >= 0).sum(), name
-
-
-# ---------------------------------------------------------------------------------------------- torch's own
 
 
 class Block(torch.nn.Module):
@@ -258,23 +251,6 @@ def test_a_compiled_backward_does_not_say_what_it_makes_again(tmp_path: Path) ->
     n.range("aten::mm, op_id = 3", 22, 38)
     n.kernel(GEMM, 30, 1010, 1020)
     assert again_of(n, tmp_path) == ["na"]
-
-
-@pytest.mark.filterwarnings("ignore:.*create_graph=True.*")
-def test_double_backward_is_not_taken_for_it(tmp_path: Path) -> None:
-    records, _ = recorded(tmp_path / "net.json", None, create_graph=True)
-    assert not (records["recomputed"] == 1).any()
-    assert (records["recomputed"][records["dir"] == 0] == 0).all()
-
-
-def test_the_mark_comes_back_from_every_form_of_records(tmp_path: Path) -> None:
-    from pyprof.cli import main
-
-    records, _ = recorded(tmp_path / "net.json", False)
-    for suffix in ("dict", "jsonl", "parquet"):
-        path = tmp_path / f"net.{suffix}"
-        assert main(["parse", "--kinds", "kernel,graph,memcpy,memset,cpu", str(tmp_path / "net.json"), "-o", str(path)]) == 0
-        assert np.array_equal(load(str(path))["recomputed"], records["recomputed"])
 
 
 def test_the_summary_tells_its_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,9 +100,6 @@ def test_the_kernel_tells_the_types_of_the_originals_markers(tmp_path: Path, dty
     assert columns(n.write(tmp_path / "net.sqlite"), "params", "bytes") == [(params, str(BF16 * size // 2))]
 
 
-# ---------------------------------------------------------------------------------------------- torch.profiler
-
-
 class Kineto:
     """Ops of one thread of a torch.profiler trace, with the kernels that they launch."""
 

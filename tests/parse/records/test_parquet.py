@@ -214,17 +214,6 @@ def test_replaced_ops_survive_select(tmp_path: Path) -> None:
     assert [stored.calls[code].op for code in stored["call"].tolist()] == ["mm"] * 3
 
 
-def test_changed_ops_win_over_the_files(captures: Path, tmp_path: Path) -> None:
-    whole = records_of(captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite")
-    parquet.write(whole, tmp_path / "net.parquet")
-    records = parquet.read(tmp_path / "net.parquet")
-    changed = records.with_ops({"own": np.zeros(len(records), np.int32)}, [OpCall("aten", "mm")])
-    assert not changed["own"].any() and changed.calls == [OpCall("aten", "mm")]
-    assert (changed["inner"] == records["inner"]).all()
-    some = changed.select(np.array([5, 3]))
-    assert some["own"].tolist() == [0, 0] and some.calls == changed.calls
-
-
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     n = Nsys()

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.loading.load import load_capture, open_trace
-from pyprof.model.trace import Trace
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import sqlite
 from tests import examples
@@ -83,23 +82,6 @@ def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("by_rows")
-def test_an_id_used_again_ends_with_the_first_end_after_its_begin(tmp_path: Path) -> None:
-    rows = [(2, 10), (4, 20), (4, 30), (2, 30), (2, 50), (4, 60)]  # flags, time; the second begins when another has just ended
-    for order in (rows, rows[::-1]):
-        path = tmp_path / "net.sql"
-        path.unlink(missing_ok=True)
-        write(path, "CUPTI_ACTIVITY_KIND_KERNEL")
-        with closing(sqlite3.connect(path)) as db:
-            db.execute(f"DELETE FROM {MARKER}")
-            db.executemany(f"INSERT INTO {MARKER} VALUES (?, ?, 9, 2, x'4d000000407c0000', 3, 0)", order)
-            db.execute(f"INSERT INTO {MARKER} VALUES (4, 5, 8, 2, x'4d000000407c0000', 3, 0)")
-            db.commit()
-        ranges = open_trace(path).ranges
-        pairs = sorted(zip(ranges["start_ns"].tolist(), ranges["end_ns"].tolist(), strict=True))
-        assert pairs == [(10, 20), (30, 30), (50, 60)] and not ranges["open"].any()
-
-
-@pytest.mark.usefixtures("by_rows")
 def test_blobs_of_another_size_name_no_thread(tmp_path: Path) -> None:
     path = write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")
     with closing(sqlite3.connect(path)) as db:
@@ -150,11 +132,6 @@ def with_many_ranges(path: Path) -> Path:
         db.execute(f"UPDATE {MARKER} SET name = 41 WHERE id = 7 AND flags = 2")
         db.commit()
     return path
-
-
-def tables(trace: Trace) -> dict[str, dict[str, list[int]]]:
-    names = ("activities", "launches", "ranges", "threads", "processes")
-    return {name: {column: values.tolist() for column, values in getattr(trace, name).items()} for name in names}
 
 
 def test_each_range_ends_as_looking_for_its_end_alone_says(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from pyprof.parse.sources.snapshot import read
 from tests.report.memory.snapshots import FORWARD, block, event, segment, write
 
 HEAD = b"\x80\x04}\x94(\x8c\x08segments\x94"
-NAMES = b"\x8c\x0ddevice_traces\x94"
 
 
 class Calls:

@@ -42,9 +42,6 @@ def _call_of(name: str, *args: Any, **kwargs: Any) -> OpCall:
     return call(name, *map(describe, args), **described)
 
 
-# ---------------------------------------------------------------------------------------------- torch's own counter
-
-
 @given(st.data())
 @settings(max_examples=examples(40), deadline=None)
 def test_products_agree_with_flop_counter(data: st.DataObject) -> None:
@@ -151,9 +148,6 @@ def test_pairs_of_a_mask_are_those_of_the_mask(queries: int, keys: int, left: in
         mask_pairs(queries, keys, "full", left, 0))  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------- autograd
-
-
 def _leaf(*shape: int) -> torch.Tensor:
     return torch.rand(*shape, requires_grad=True)
 
@@ -203,8 +197,6 @@ def test_pieces_are_the_products_that_autograd_runs(name: str, make: Callable[[]
         assert [p.mnk and p.mnk[2] for p in pieces] == [r.mnk and r.mnk[2] for r in ran]
 
 
-# ---------------------------------------------------------------------------------------------- what is really stored
-
 POINTWISE: list[tuple[str, Callable[[], tuple[Any, ...]]]] = [
     ("torch.add", lambda: (torch.rand(4, 5), torch.rand(5))),
     ("torch.add", lambda: (torch.rand(4, 5), torch.rand(1, 5).expand(4, 5))),
@@ -242,9 +234,6 @@ def test_bytes_are_those_of_the_storage_touched(name: str, make: Callable[[], tu
     args = make()
     tensors = [t for t in tree_leaves((args, _function(name)(*args))) if isinstance(t, torch.Tensor)]
     assert evaluate(_call_of(name, *args)).cost.bytes == _stored(tensors)
-
-
-# ---------------------------------------------------------------------------------------------- the operator database
 
 
 def _database() -> list[Any]:
@@ -290,8 +279,6 @@ def test_every_op_of_the_database_has_a_formula_or_a_reason() -> None:
     if torch.__version__.startswith("2.13"):
         assert f"database {having} of {total} entries have a formula" in text
 
-
-# ---------------------------------------------------------------------------------------------- signatures
 
 # The same argument by another name: ours, torch's.
 SYNONYMS = {

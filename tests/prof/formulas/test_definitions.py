@@ -22,8 +22,6 @@ from pyprof.prof.formulas import evaluate, evaluate_backward
 from tests.prof.formulas.counting_numbers import Number, cost_of, counted, numbers, places, sigmoid, total
 from tests.prof.formulas.formula_oracles import call, describe, t
 
-# ---------------------------------------------------------------------------------------------- convolution
-
 
 @st.composite
 def problems(draw: st.DrawFn) -> dict[str, Any]:
@@ -96,9 +94,6 @@ def test_transposed_convolution(p: dict[str, Any]) -> None:
     assert cost_of(f"torch.nn.functional.{name}", x, w, **options).matmul_flops == count
 
 
-# ---------------------------------------------------------------------------------------------- attention
-
-
 def _dot(a: Iterable[Number], b: Iterable[Number]) -> Number:
     return total(x * y for x, y in zip(a, b, strict=True))
 
@@ -161,9 +156,6 @@ def test_attention_backward(causal: bool) -> None:
         call("torch.nn.functional.scaled_dot_product_attention", *map(describe, (q, k, v)), is_causal=causal)
     )
     assert piece.cost.matmul_flops == counted(gradients, expected)
-
-
-# ---------------------------------------------------------------------------------------------- recurrent cells and layers
 
 
 def _gates(w: Any, x: Any, count: list[int]) -> list[Number]:

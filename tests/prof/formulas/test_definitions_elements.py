@@ -100,9 +100,6 @@ def test_losses_are_a_term_of_each_element_and_their_sum(op: str) -> None:
     assert cost_of(f"torch.nn.functional.{op}", x, y, reduction="sum").vector_flops == count
 
 
-# ---------------------------------------------------------------------------------------------- rows
-
-
 def _softmax(row: Any) -> list[Number]:
     most = Number(-math.inf)
     for x in row:
@@ -180,9 +177,6 @@ def test_scans(op: str) -> None:
         return np.array([list(itertools.accumulate(row, SCANS[op], initial=start))[1:] for row in numbers(x)], dtype=object)
 
     assert cost_of(f"torch.{op}", x, 1).vector_flops == counted(scan, getattr(torch, op)(x, 1))
-
-
-# ---------------------------------------------------------------------------------------------- windows
 
 
 def _windows(
@@ -270,9 +264,6 @@ def test_interpolation(mode: str, sizes: tuple[int, ...]) -> None:
         return made
 
     assert cost_of("torch.nn.functional.interpolate", x, sizes, mode=mode).vector_flops == counted(interpolated, expected)
-
-
-# ---------------------------------------------------------------------------------------------- chosen elements
 
 
 class Memory:

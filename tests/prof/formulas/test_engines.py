@@ -23,8 +23,6 @@ def _cost(name: str, *args: Any, **facts: Any) -> tuple[int | None, int | None]:
     return found.cost.flops, found.cost.bytes
 
 
-# ---------------------------------------------------------------------------------------------- one pass over tensors
-
 # name, arguments, FLOPs, bytes
 STREAMED: list[tuple[str, tuple[Any, ...], int, int]] = [
     ("sgl_kernel::silu_and_mul", (t(7, 6, dtype=B), t(7, 12, dtype=B)), 6 * 42, 2 * (42 + 84)),
@@ -74,9 +72,6 @@ def test_what_was_not_recorded_is_not_known() -> None:
     assert evaluate(OpCall("_C", "silu_and_mul", described=False, dispatcher=True)).cost.flops is None
 
 
-# ---------------------------------------------------------------------------------------------- positions and caches
-
-
 def test_rotation_touches_the_rotated_part_of_heads_and_the_rows_of_its_positions() -> None:
     """32 tokens, 64 + 8 heads of 64, all of each rotated; of the 131,072 rows of the table 32."""
     q, k, table, positions = t(32, 4096, dtype=B), t(32, 512, dtype=B), t(131072, 64, dtype=B), t(32, dtype="int64")
@@ -99,8 +94,6 @@ def test_writing_to_a_cache_touches_the_slots_of_its_tokens() -> None:
     rows, pool = t(15, 1024, dtype=B), t(835874, 1024, dtype=B)
     assert _cost("sglang::store_cache", rows, rows, pool, pool, t(15, dtype="int64"), 2048, 0) == (0, 4 * 2 * 15 * 1024 + 120)
 
-
-# ---------------------------------------------------------------------------------------------- matrix products
 
 # name, arguments, (M, N, K), bytes, type of the operands
 GEMMS: list[tuple[str, tuple[Any, ...], tuple[int, int, int], int, str]] = [
@@ -139,16 +132,9 @@ def test_products_read_what_is_stored_and_multiply_its_values(
     assert (cost.matmul_flops, cost.mnk, cost.bytes, cost.operands) == (2 * m * n * k, mnk, moved, operands)
 
 
-def test_the_known_product_of_a_decode_step() -> None:
-    args = t(32, 2880, dtype=B), t(5120, 2880, dtype=B), t(5120, dtype=B)
-    assert _cost("vllm::rocm_unquantized_gemm", *args)[0] == 943_718_400
-
-
 def test_a_weight_that_does_not_fit_is_refused() -> None:
     assert "does not fit" in evaluate(call("vllm::rocm_unquantized_gemm", t(8, 7), t(5, 9), None)).reason
 
-
-# ---------------------------------------------------------------------------------------------- attention
 
 DECODE = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)"
 
@@ -312,9 +298,6 @@ def test_latent_attention_shares_one_entry_of_the_cache_among_heads() -> None:
     assert moved == 2 * (3 * 16 * 576 + 46 * 576 + 3 * 16 * 512)
 
 
-# ---------------------------------------------------------------------------------------------- collectives
-
-
 def test_collectives_of_engines_read_combine_and_write() -> None:
     x, gathered = t(4, 6, dtype=B), t(8, 6, dtype=B)
     for name, args in (
@@ -333,9 +316,6 @@ def test_collectives_of_engines_read_combine_and_write() -> None:
     lists = [t(4, dtype=B), t(6, dtype=B)]
     assert _cost("_c10d_functional::all_gather_into_tensor_coalesced", lists, 2, "tp") == (0, 20 + 40)
     assert _cost("_c10d_functional::reduce_scatter_tensor_coalesced", lists, "sum", 2, "tp") == (10, 20 + 10)
-
-
-# ---------------------------------------------------------------------------------------------- mixtures of experts
 
 
 def _inside(experts: int = 32, k: int = 4) -> list[list[Any]]:
@@ -401,9 +381,6 @@ def test_experts_given_as_tensors() -> None:
     stage = _cost("aiter::ck_moe_stage2", t(4, 2, 12, dtype=B), w1, w2, None, None, None, hidden, 2)
     assert stage == (2 * 8 * 12 * 16, 2 * (96 + 8 * 192 + 64))
     assert evaluate(call("vllm::outplace_fused_experts", hidden, t(8, 24, 15, dtype=B), w2, scores, ids)).cost.flops is None
-
-
-# ---------------------------------------------------------------------------------------------- ops without a formula
 
 
 def test_of_an_op_without_a_formula_the_rows_of_its_tensors_are_a_lower_bound() -> None:

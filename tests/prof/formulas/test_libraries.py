@@ -77,9 +77,6 @@ def test_gates_softmaxes_and_positions() -> None:
     assert (added.bytes or 0) - (plain.bytes or 0) == 2 * 2 * X.numel
 
 
-# ---------------------------------------------------------------------------------------------- state space models
-
-
 def _counted(batch: int, length: int, chunk: int, heads: int, size: int, groups: int, states: int) -> int:
     """Multiply-adds of state space duality, one by one: within chunks what the mask leaves, and the states between them."""
     done = 0
@@ -126,9 +123,6 @@ def test_a_selective_scan_is_counted() -> None:
     assert _numbers(conv) == (0, (8 + 5) * 120, 2 * (240 + 24))
 
 
-# ---------------------------------------------------------------------------------------------- detection, 8 and 4 bits
-
-
 def test_detection() -> None:
     image, boxes = t(1, 3, 32, 32), t(5, 5)
     cost = evaluate(call("torchvision::roi_align", image, boxes, 1.0, 7, 7, 2, True)).cost
@@ -159,8 +153,6 @@ def test_attention_of_proteins() -> None:
     assert cost.matmul_flops == sum(4 * 8 for _ in itertools.product(range(2 * 4), range(6), range(6)))
     assert all(isinstance(piece, Piece) for piece in evaluate_backward(call("autograd::EvoformerFusedAttention", q, q, q)))
 
-
-# ---------------------------------------------------------------------------------------------- low precision, groups, attention
 
 E4, I8 = "float8_e4m3fn", "int8"
 PACKED, FP8, W8 = t(5, 8, dtype=I8), t(6, 16, dtype=E4), t(5, 16, dtype=E4)  # 16 values of 4 bits in 8 bytes

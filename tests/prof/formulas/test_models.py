@@ -80,42 +80,6 @@ def test_a_transformer_layer_is_the_sum_of_its_parts() -> None:
     assert whole.cost.bytes == 4 * (2 * 112 + sum(w.numel() for w in weights))
 
 
-def _resnet50_convolutions() -> list[tuple[int, int, int, int, int]]:
-    """(channels, outputs, kernel, stride, input size) of each convolution of ResNet-50 at 224 (He et al. 2015, table 1; stride in the
-    3x3, as torchvision has it)."""
-    found = [(3, 64, 7, 2, 224)]
-    size, channels = 56, 64
-    for width, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for block in range(blocks):
-            step = stride if block == 0 else 1
-            found += [(channels, width, 1, 1, size), (width, width, 3, step, size), (width, 4 * width, 1, 1, size // step)]
-            if block == 0:
-                found.append((channels, 4 * width, 1, step, size))
-            channels, size = 4 * width, size // step
-    return found
-
-
-def test_resnet50_is_4_09_billion_multiply_adds_an_image() -> None:
-    batch, forward, backward, first = 4, 0, 0, 0
-    for channels, outputs, kernel, stride, size in _resnet50_convolutions():
-        x, w = t(batch, channels, size, size), t(outputs, channels, kernel, kernel)
-        subject = call("torch.nn.functional.conv2d", x, w, None, stride, kernel // 2)
-        flops = evaluate(subject).cost.flops or 0
-        first = first or flops
-        forward += flops
-        backward += sum(p.cost.flops or 0 for p in evaluate_backward(subject))
-    head = call("torch.nn.functional.linear", t(batch, 2048), t(1000, 2048))
-    forward += evaluate(head).cost.flops or 0
-    backward += sum(p.cost.flops or 0 for p in evaluate_backward(head))
-    assert forward / batch == pytest.approx(2 * 4.09e9, rel=0.01)
-    assert backward == 2 * forward
-    wanting = call("torch.nn.functional.conv2d", t(batch, 3, 224, 224), t(64, 3, 7, 7, grad=True), None, 2, 3)
-    assert [(p.name, p.cost.flops) for p in evaluate_backward(wanting)] == [("wgrad", first)]
-
-
-# ---------------------------------------------------------------------------------------------- the given peer tables
-
-
 def _concrete(text: str) -> Any:
     if text == "":
         return None

@@ -36,11 +36,6 @@ def new(
     return delays(found, units, timelines, offset, np.array(group)).tolist()
 
 
-def test_a_delay_that_the_others_were_held_up_by_is_lost_each_time() -> None:
-    came = [{0: 100, 1: 150, 2: 180}, {0: 300, 1: 350, 2: 380}]
-    assert new(came, [200, 400], [0, 0]) == [30, 30]
-
-
 def test_a_delay_that_the_others_computed_beside_is_carried_along() -> None:
     """Ranks 0 and 1 compute on while they wait, so that rank 2 is 30 late at both for one reason, and 10 more at the third."""
     came = [{0: 100, 1: 150, 2: 180}, {0: 300, 1: 350, 2: 380}, {0: 500, 1: 550, 2: 590}]

@@ -120,9 +120,6 @@ def test_bandwidth_is_nccls(tmp_path: Path) -> None:
     assert found["waiting"] == ["without"]
 
 
-# ---------------------------------------------------------------------------------------------- what may be missing
-
-
 def test_a_rank_without_some_collectives_is_left_out_of_that_step_only(tmp_path: Path) -> None:
     job = Job(4, offsets=(0, 100, 200, 300), utc_ns=0)
     job.write(tmp_path)
@@ -223,9 +220,6 @@ def test_several_files_of_a_rank_are_one_rank(tmp_path: Path) -> None:
     assert np.isclose(np.array(columns(whole, "ranks")["wait_us"]) * 4e3, job.wait.sum(axis=1)).all()
 
 
-# ---------------------------------------------------------------------------------------------- forms
-
-
 def test_tables_as_csv_parquet_and_a_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import pyarrow.parquet
 
@@ -274,9 +268,6 @@ def test_a_run_on_the_cpu_is_pointed_to_what_shows_it(data: Path, capsys: pytest
     assert main(["ranks", str(data / "kineto_cpu.json.gz")]) == 1
     err = capsys.readouterr().err
     assert "nothing ran on a GPU" in err and "pyprof summary" in err and "pyprof parse" not in err
-
-
-# ---------------------------------------------------------------------------------------------- real captures
 
 
 def test_eight_real_ranks(captures: Path) -> None:

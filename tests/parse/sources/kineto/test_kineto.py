@@ -93,9 +93,6 @@ def content(trace: Trace) -> dict[str, list[tuple[Any, ...]]]:
     return result
 
 
-# ---------------------------------------------------------------------------------------------- a program whose truth is known
-
-
 @pytest.fixture(scope="module", params=["recorded", pytest.param("fresh", marks=pytest.mark.torch)])
 def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """The trace of kineto_program.py: the one in tests/data, and one recorded now."""
@@ -166,9 +163,6 @@ def test_ops_nest_without_crossing(known: Trace) -> None:
     inner = forest.parent >= 0
     assert (end[order][inner] <= end[order][forest.parent[inner]]).all()
     assert known.session_end_ns > end.max() and known.notes == [] and known.utc_ns > 1_700_000_000_000_000_000
-
-
-# ---------------------------------------------------------------------------------------------- small traces
 
 
 def test_kernels_copies_and_fills(tmp_path: Path) -> None:
@@ -346,9 +340,6 @@ def test_the_order_of_events_changes_nothing(data: Path, tmp_path: Path) -> None
     assert content(open_trace(tmp_path / "shuffled.json")) == content(open_trace(path))
 
 
-# ---------------------------------------------------------------------------------------------- damaged and foreign files
-
-
 def test_files_that_are_no_traces(tmp_path: Path) -> None:
     empty = write(tmp_path, [], "empty.json")
     assert sniffed(empty)
@@ -362,19 +353,6 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
     for name, content_ in (("a", b'{"a": 1}'), ("b", b"[1, 2]"), ("d", b"\x1f\x8b\x08broken"), ("e", b"\xff\xfe{")):
         (tmp_path / name).write_bytes(content_)
         assert not sniffed(tmp_path / name)
-
-
-@pytest.mark.parametrize("keep", [0.999, 0.6, 0.3])
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_file_cut_short_is_read_up_to_there(data: Path, tmp_path: Path, keep: float, packed: bool) -> None:
-    raw = (data / "kineto_cpu.json.gz").read_bytes()
-    raw = raw if packed else gzip.decompress(raw)
-    path = tmp_path / "cut.json"
-    path.write_bytes(raw[: int(len(raw) * keep)])
-    assert sniffed(path)
-    whole, trace = open_trace(data / "kineto_cpu.json.gz"), open_trace(path)
-    assert any("the file ends in the middle: read are the " in note for note in trace.notes)
-    assert 0.2 * len(whole.ranges["label"]) < len(trace.ranges["label"]) <= len(whole.ranges["label"])
 
 
 def test_odd_values_cost_no_more_than_themselves(tmp_path: Path) -> None:
@@ -465,8 +443,6 @@ def test_the_tolerant_reader_gives_the_same(data: Path, captures: Path, monkeypa
     monkeypatch.setattr(trace_file, "_BLOCK_BYTES", 300_000)
     assert [content(open_trace(path)) for path in files] == strict
 
-
-# ---------------------------------------------------------------------------------------------- real captures
 
 # file: kernels, launches found, kernels inside an op, with inputs recorded, backward ranges with a forward thread
 CAPTURES = {

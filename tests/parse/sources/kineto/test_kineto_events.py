@@ -78,12 +78,6 @@ def test_blocks_of_any_size_give_what_the_json_module_gives(
     assert (file.facts.distributedInfo, file.facts.baseTimeNanoseconds) == ({"rank": 3}, 7)
 
 
-def test_a_bare_list_of_events(tmp_path: Path) -> None:
-    path = tmp_path / "t.json"
-    path.write_text(' [{"ph": "X", "cat": "c", "name": "n", "pid": 1, "tid": 2, "ts": 3, "dur": 4}]')
-    assert fields(all_of(opened(path))) == [("X", "c", "n", 1, 2, 3.0, 4.0, {})]
-
-
 @given(st.integers(0, 1 << 52))
 def test_times_relative_to_a_base_are_exact_as_floats(ns: int) -> None:
     text = f"{ns // 1000}.{ns % 1000:03d}"

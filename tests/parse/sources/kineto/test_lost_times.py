@@ -247,8 +247,6 @@ def test_sizes_that_no_tensor_has_are_unknown_with_a_reason(tmp_path: Path, size
         assert costs.flops.tolist() == [-1] and all([*costs.reasons])
 
 
-# ---------------------------------------------------------------------------------------------- given cases
-
 # file: kernels, and a part of the note that is asked for
 CASES = {
     "bom": (18, ""), "utf16": (18, ""), "be_pairs": (18, ""), "quotes_newline": (18, ""), "huge_ts": (18, ""),

@@ -300,25 +300,6 @@ def test_no_pyarrow_is_needed_and_a_column_has_one_type(path: Path, monkeypatch:
             next(reader.batches(schema, ["a", "txt"], "txt"))
 
 
-def test_a_link_to_a_file_at_work_is_refused(path: Path) -> None:
-    make(path, page=512, schema="a INT, txt TEXT", rows=[])
-    link = path.with_name("folder") / "link.sqlite"
-    link.parent.mkdir()
-    link.symlink_to(path)
-    assert by_pages(link, ["a"]) == []
-    path.with_name("t.sqlite-wal").write_bytes(b"x" * 32)
-    with pytest.raises(OddFile):
-        by_pages(link, ["a"])
-
-
-def test_texts_that_are_not_utf_8_are_left_as_they_are(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE t (a INT, txt TEXT)")
-        db.execute("INSERT INTO t VALUES (1, CAST(x'FF00C3' AS TEXT))")
-        db.commit()
-    assert by_pages(path, ["a"]) == [(1, b"\xff\x00\xc3")]
-
-
 @pytest.mark.parametrize(
     ("table", "columns"),
     [
