@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,8 @@ from pyprof.prof.cost import cost_records
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import choose
 from tests import examples
+from tests.graph_traces import _x as x
+from tests.graph_traces import write
 from tests.prof.formulas.formula_oracles import call, t
 from tests.tiny import Nsys
 
@@ -187,47 +188,15 @@ def test_v100_lm(captures: Path, name: str) -> None:
 
 def test_bytes_of_an_op_without_a_formula_are_a_lower_bound_and_count_as_unknown(tmp_path: Path) -> None:
     """An op of a library: rows of bf16[32,6] in and out, of a table as many as it likes; its two kernels share the bound."""
-    path = tmp_path / "net.json"
-    arguments = {"External id": 1, "Input Dims": [[32, 6], [32, 6], [1000, 6]], "Input type": ["c10::BFloat16"] * 3}
-    events: list[dict[str, object]] = [
-        {"ph": "X", "cat": "cpu_op", "name": "mylib::fused", "pid": 7, "tid": 7, "ts": 0, "dur": 90, "args": arguments},
-    ]
+    arguments = {"Input Dims": [[32, 6], [32, 6], [1000, 6]], "Input type": ["c10::BFloat16"] * 3}
+    events = [x("cpu_op", "mylib::fused", 0, 90, **arguments)]
     for at, dur in ((100, 3), (200, 1)):
-        launch = {"External id": 1, "correlation": at, "cbid": 211}
-        events.append(
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaLaunchKernel",
-                "pid": 7,
-                "tid": 7,
-                "ts": at / 10,
-                "dur": 1,
-                "args": launch,
-            }
-        )
-        kernel = {"device": 0, "stream": 7, "correlation": at, "External id": 1}
-        events.append(
-            {
-                "ph": "X",
-                "cat": "kernel",
-                "name": "mylib::fused_kernel",
-                "pid": 0,
-                "tid": 7,
-                "ts": at,
-                "dur": dur,
-                "args": kernel,
-            }
-        )
-    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+        events.append(x("cuda_runtime", "cudaLaunchKernel", at / 10, 1, correlation=at))
+        events.append(x("kernel", "mylib::fused_kernel", at, dur, 7, 0, device=0, stream=7, correlation=at))
+    path = write(tmp_path / "net.json", events)
     frame = Frame(load(str(path)))
     printed = {c.key: c.texts(frame) for c in COLUMNS if c.key in ("flops", "bytes", "bytes_bound", "gbs", "ai")}
-    assert printed == {
-        "flops": ["na"] * 2,
-        "bytes": ["576", "192"],
-        "bytes_bound": ["lower"] * 2,
-        "gbs": ["na"] * 2,
-        "ai": ["na"] * 2,
-    }
+    unknown = dict.fromkeys(("flops", "gbs", "ai"), ["na"] * 2)
+    assert printed == {**unknown, "bytes": ["576", "192"], "bytes_bound": ["lower"] * 2}
     assert frame.costs.bytes.tolist() == [-1, -1]
     assert next(iter(frame.costs.reasons)) == "no formula for mylib::fused"

@@ -209,36 +209,18 @@ def test_wrong_numbers_of_the_original_are_right(
     assert cost.flops != their_flops
 
 
-# Calls on which the original's report ended with an AssertionError.
+# Calls on which the original's report ended with an AssertionError; others of them stand in the table above.
 CRASHES = [
-    call(F + "linear", t(4, 8, dtype=B), t(6, 8, dtype=B)),
-    call("Tensor.mm", t(2, 3), t(3, 4)),
-    call("Tensor.bmm", t(5, 2, 3), t(5, 3, 4)),
-    call("Tensor.matmul", t(5, 2, 3), t(5, 3, 4)),
     call("torch.mm", t(2, 3), t(3, 4), out=t(2, 4)),
-    call(F + "linear", t(4, 8, dtype=H), t(6, 8)),
-    call("torch.conv2d", t(1, 3, 8, 8), t(4, 3, 3, 3), padding="same"),
-    call("torch.conv2d", t(1, 3, 8, 8), t(4, 3, 3, 3), stride=[2, 2]),
-    call("torch.conv2d", t(3, 8, 8), t(4, 3, 3, 3)),
-    call("torch.conv1d", t(1, 4, 8), t(4, 2, 3), groups=2),
-    call("torch.lerp", t(4), t(4), 0.5),
     call("torch.atan2", t(4), t(4)),
-    call("torch.clamp", t(4), None, 1.0),
     call("torch.add", t(4), True),
     call("torch.mul", t(4, dtype="complex64"), t(4, dtype="complex64")),
-    call("Tensor.softmax", t(4, 5), -1),
-    call("torch.softmax", t(4, 5), -1),
     call(F + "log_softmax", t(4, 5), -1, 3),
-    call(F + "mse_loss", t(4), t(4)),
     call("torch.sum", t()),
     call("torch.mean", t(4, 5), dim=1, keepdim=True),
     call("torch.any", t(4, dtype="bool")),
-    call("torch.clone", t(4)),
     call("torch.reshape", t(4, 5), (20,)),
-    call("torch.cat", [t(4), t(4, dtype=H)]),
     call("torch.masked_scatter", t(4), t(4, dtype="bool"), t(4)),
-    call("torch.index_select", t(4, 5), 0, t(2, dtype="int32")),
-    call("Tensor.copy_", t(4, 5), t(1, 5)),
     call("torch.zeros", 4, device="cpu"),
     call("torch.full", (4,), 1.0, device="cpu"),
     call("torch.randperm", 4, device="cpu"),

@@ -147,11 +147,7 @@ def test_keys_that_are_not_known_are_reported(tmp_path: Path) -> None:
 
 
 def test_lines_of_less_than_no_time_are_left_out_and_counted() -> None:
-    line = {
-        "kShortName": "k", "kLongName": "k", "kDuration": 5, "layer": [], "trace": [], "reprMarkers": [], "marker": [],
-        "seqMarker": ["aten::mm, seq = 3"], "seqId": [3], "subSeqId": 0, "altSeqId": [], "dir": "fprop", "mod": ["na"], "op": ["mm"],
-        "tid": 1, "device": 0, "stream": 7, "grid": [1, 1, 1], "block": [1, 1, 1],
-    }  # fmt: skip
-    records = read_lines([json.dumps(line | {"kDuration": ns}) for ns in (5, -2, 7, -1)], "net.dict", op_rules())
+    numbered: dict[str, object] = {"seqMarker": ["aten::mm, seq = 3"], "seqId": [3], "op": ["mm"]}
+    records = read_lines([_original(kDuration=ns, **numbered) for ns in (5, -2, 7, -1)], "net.dict", op_rules())
     assert records["dur_ns"].tolist() == [5, 7] and len(records.seq_numbers) == 2
     assert records.notes == ["left out, since they take less than no time (kDuration below 0): 2 of the lines"]

@@ -107,19 +107,6 @@ def test_several_runs_in_one_file() -> None:
     assert found.of("x__y.sum").tolist() == [1, 2, 3]
 
 
-def test_nvtx_ranges_from_outside_in() -> None:
-    header = _BEFORE.replace(
-        '"Kernel Name"', '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg","Kernel Name"'
-    )
-    ranges = (
-        '1  ""<default domain>:layer.0:none:none:none:none:none:none""  ""mine:{\'op\': \'mm\'}:none:none:none:none:none:none""'
-    )
-    row = launch(0).replace('"host",', f'"host","{ranges}",')
-    found = measured(f'{header},"x__y.sum"\n{"," * 12}\n{row},"1"\n')
-    assert found.launches[0].scopes == ("layer.0", "mine:{'op': 'mm'}")
-    assert value(found, "x__y.sum") == 1
-
-
 def test_what_a_program_prints_is_no_launch() -> None:
     """Not a table of its own, not half a quotation, and not the table of GPUs that the details page of ncu holds."""
     printed = '1,100,0.5,0.9,0.001,3\n,,,\n3,"half\n"0","Quadro P620","0","0-15","0"\n"2","7","only"\n'
@@ -187,15 +174,16 @@ def test_more_output_before_the_header_than_a_file_is_known_by(tmp_path: Path) -
     assert len(load_counters(str(path))[0]) == 1
 
 
-def test_a_marker_of_ours_among_the_nvtx_columns() -> None:
+def test_nvtx_ranges_and_a_marker_of_ours_from_outside_in() -> None:
     marker = 'linear(fp32[64,1024], None) #pyprof{"mod":"torch.nn.functional","src":"net.py:42"}'
     header = _BEFORE.replace(
         '"Kernel Name"', '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg","Kernel Name"'
     )
-    ranges = "  ".join(f'"<default domain>:{name}:none:none:none:none:none:none"' for name in ("step 3", marker, 'say "x" now'))
+    names = ("step 3", marker, 'say "x" now', "mine:{'op': 'mm'}")
+    ranges = "  ".join(f'"{"" if ":" in name[:5] else "<default domain>:"}{name}{":none" * 6}"' for name in names)
     cell = f"1  {ranges}".replace('"', '""')
     found = measured(f'{header},"x__y.sum"\n' + launch(0).replace('"host",', f'"host","{cell}",') + ',"1"\n')
-    assert found.launches[0].scopes == ("step 3", marker, 'say "x" now')
+    assert found.launches[0].scopes == names
 
 
 _OF_A_RANGE = "PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
