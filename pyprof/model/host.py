@@ -13,10 +13,11 @@ import msgspec
 from pyprof.model.ledger import CompileEvent
 
 VERSION = 1
-WORK = ("loading", "compilation", "allocation", "long_calls", "call_pauses", "op_pauses")
+WORK = ("loading", "compilation", "allocation", "generated", "long_calls", "call_pauses", "op_pauses")
 """Kinds of host time. loading: data is loaded or waited for; compilation: code is compiled, a module loaded, a graph recorded;
-allocation: device memory is allocated or freed; long_calls: API calls of at least 1 ms that launch or wait; call_pauses,
-op_pauses: at least 1 ms in which the launching threads began and ended no API call (and began no op)."""
+allocation: device memory is allocated or freed; generated: on a CPU code of torch.compile runs, whose kernels are in no trace;
+long_calls: API calls of at least 1 ms that launch or wait; call_pauses, op_pauses: at least 1 ms in which the launching threads
+began and ended no API call (and began no op)."""
 
 
 PLACE_KINDS = ("range", "function", "op", "call")

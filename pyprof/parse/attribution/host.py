@@ -46,6 +46,7 @@ _COMPILING = re.compile(
 _COMPILING_FRAME = re.compile(r"compile_inner \(dynamo_timed\)|^entire_frame_compile(?: \(dynamo_timed\))?$")
 _COMPILE_ID = re.compile(r"compile_id=(\S+)/(\d+)")  # frame and attempt; a restarted one has `_1` behind
 _COMPILES = re.compile(r"(?:cu|hip)(?:Module|Library)Load|(?:cu|hip)Link|(?:nv|hip)rtc|(?:cuda|hip)GraphInstantiate")
+_GENERATED = re.compile(r"## Call CompiledFxGraph ")
 _ALLOCATES = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|ExtMalloc)(?!.*Async)"
     r"|(?:cu|hip)Mem(?:Alloc|Free|HostAlloc|Create|Map|Unmap|Release|SetAccess|AddressReserve)"
@@ -157,6 +158,7 @@ class _HostOfCapture:
             "loading": loading,
             "compilation": compilation,
             "allocation": self.rows(self.named(_ALLOCATES.match) & acting),
+            "generated": self.ranges(_GENERATED.match if not len(self.trace.activities["start_ns"]) else lambda _: False),
             "long_calls": self.rows((calls.end_ns - calls.start_ns >= _LONG_NS) & (calls.waits | self.named(_LAUNCHES.search))),
         }
         found = {kind: self.spans(*table) for kind, table in tables.items()}

@@ -1,17 +1,21 @@
-"""Devices that idle while the host works on something else -> what it is, and to do that beside the launches."""
+"""Devices that idle while the host works on something else, a CPU without ops -> what it is, and to do that beside the ops."""
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from pyprof.model.host import RECORDING
-from pyprof.parse.sources.kineto.python import USER, rank_of
-from pyprof.report.advice.base import Advice, counted, idle_time, told
+from pyprof.parse.sources.kineto.python import NEVER, USER, rank_of
+from pyprof.report.advice.base import BETWEEN_OPS_NS, Advice, counted, idle_time, mean_ns, told
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
 
 _LEAST = 0.03  # of the wall time
 _DO = "move it off the critical path: into another thread or process, or ahead of time while the device computes"
+_ON_CPU = "do it in another process, or ahead of time while ops run: where it prepares data, in a DataLoader with workers"
 _INSIDE = {
     "op": "the host itself takes so long in it: a first call loads its kernels, so record later ones; else frames of Python "
     "tell (pyprof run, torch.profiler.profile(with_stack=True))",
@@ -32,9 +36,11 @@ _STREAM = (
 
 def find(overview: Overview) -> Advice | None:
     """Where the host did something else than launch."""
+    if not overview.division.on_gpu:
+        return _on_cpu(overview)
     idle, division = idle_time(overview, "host"), overview.division
     places = overview.host_places("host")
-    if places is None or not division.on_gpu or idle.saves_ns <= _LEAST * division.wall_ns:
+    if places is None or idle.saves_ns <= _LEAST * division.wall_ns:
         return None
     devices, evidence = max(division.count, 1), f"the device idles {told(idle.time_ns)} while the host does something else"
     if (place := places.deepest()) is not None and place.name == RECORDING:
@@ -51,6 +57,32 @@ def find(overview: Overview) -> Advice | None:
         evidence += f": {', '.join([*texts, f'{told(rest / devices)} in code that no range or frame names'])}"
         do = _RECORD if overview.uses_torch else _RANGES
     return Advice("host_code", idle.change, idle.time_ns, evidence, do)
+
+
+def _on_cpu(overview: Overview) -> Advice | None:
+    """Where the program's own code, not torch's from one op to the next, takes most of the time between ops."""
+    idle, division, places = idle_time(overview, "host"), overview.division, overview.host_places("host")
+    long = idle.own_ns >= BETWEEN_OPS_NS
+    usual = idle.usual_ns[long]
+    if places is None or mean_ns(overview, usual) <= _LEAST * division.wall_ns:
+        return None
+    own = [one for one in map(places.place, np.flatnonzero(places.own_ns).tolist()) if _is_the_programs(one)]
+    if 2 * sum(one.own_ns for one in own) <= places.total_ns:
+        return None
+    place, worst = places.deepest(), max(own, key=lambda one: one.own_ns)
+    if place is None or place.name.endswith(": <module>"):  # which is around everything
+        place = worst._replace(whole_ns=worst.own_ns)
+    evidence = (
+        f"no op runs for {told(idle.time_ns)} while the host does something else: "
+        f"{told(place.whole_ns / max(division.count, 1))} in {described(place)}"
+    )
+    return Advice("host_code", Change(gaps=idle.rows[long], gap_ns=usual), idle.time_ns, evidence, _ON_CPU)
+
+
+def _is_the_programs(place: HostPlace) -> bool:
+    """Whether time in a place itself is that of the program's code, or of what it calls in C, and not of torch's."""
+    files = (name for name in (place.name, *reversed(place.inside_of)) if FUNCTION.fullmatch(name) and name[0] != "<")
+    return place.kind == "function" and rank_of(next(files, ""))[0] != NEVER
 
 
 def _streams(place: HostPlace) -> bool:

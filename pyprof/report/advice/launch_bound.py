@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, idle_time, mean_ns, named, places, told
+from pyprof.report.advice.base import BETWEEN_OPS_NS, Advice, idle_time, mean_ns, named, places, told
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 
 _LEAST = 0.03  # of the wall time: with less the device is what the program waits for
 _MANY = 8  # launches
-_BETWEEN, _SHORT_NS, _OPS = 0.2, 200_000, 32  # on a CPU: of the wall time; a pause longer than Python between ops; pauses
+_BETWEEN, _OPS = 0.2, 32  # on a CPU: of the wall time; pauses
 _DO = (
     'torch.compile(model, mode="reduce-overhead") records CUDA graphs and fuses; or torch.cuda.make_graphed_callables; '
     "or a larger batch, so that each launch carries more work"
@@ -20,10 +20,8 @@ _PLAIN = (
     "record the launches of a loop once as a CUDA graph (cudaStreamBeginCapture, cudaGraphLaunch); or fewer, larger kernels, "
     "so that each launch carries more work"
 )
-_ON_CPU = (
-    "fewer, larger ops: a larger batch, or one op on a stacked tensor in place of a loop; or torch.compile(model), which runs "
-    "many ops in one call"
-)
+_ON_CPU = "fewer, larger ops: a larger batch, or one op on a stacked tensor in place of a loop"
+_COMPILE = "; or torch.compile(model), which runs many ops in one call"
 _GRAPHED = "what is launched beside the graphs: record it with them, or launch fewer, larger kernels"
 
 
@@ -53,7 +51,7 @@ def _between_ops(overview: Overview) -> Advice | None:
     if overview.records.source != "kineto":
         return None
     idle, division = idle_time(overview, "host"), overview.division
-    short = idle.own_ns < _SHORT_NS
+    short = idle.own_ns < BETWEEN_OPS_NS
     rows, own, time_ns = idle.rows[short], idle.usual_ns[short], mean_ns(overview, idle.own_ns[short])
     if len(rows) < _OPS or time_ns <= _BETWEEN * division.wall_ns:
         return None
@@ -66,4 +64,6 @@ def _between_ops(overview: Overview) -> Advice | None:
         evidence += ", with what recording Python's frames adds"
     where = places(overview, division.gaps.after[rows], own)
     evidence += f"; most before {named(where)}"
-    return Advice("launch_bound", Change(gaps=rows, gap_ns=own), time_ns, evidence, _ON_CPU, where)
+    compiled = overview.host is not None and "generated" in overview.host.work
+    do = _ON_CPU + _COMPILE * (not compiled)
+    return Advice("launch_bound", Change(gaps=rows, gap_ns=own), time_ns, evidence, do, where)

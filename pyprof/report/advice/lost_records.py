@@ -15,7 +15,7 @@ _DO = (
 def find(overview: Overview) -> Advice | None:
     """Where records are missing inside of the window."""
     time = overview.parts["unrecorded"]
-    if time <= _LEAST * overview.division.wall_ns:
+    if time <= _LEAST * overview.division.wall_ns or not overview.division.on_gpu:  # on a CPU it is code of torch.compile
         return None
     gaps = counted(len(overview.idle.rows_of("unrecorded")[0]), "gap")
     evidence = (

@@ -179,5 +179,8 @@ def _window(overview: Overview) -> Iterator[str]:
             "as of a model's weights: no advice counts them, since they come once"
         )
     missing = overview.parts["unrecorded"]
-    if missing > LEAST_SHARE * wall:
+    if missing > LEAST_SHARE * wall and not overview.division.on_gpu:
+        ran = f"for {human(missing, 'ns')} code of torch.compile ran, whose kernels on a CPU are not recorded"
+        yield f"{ran}: pyprof run --inductor shows them"
+    elif missing > LEAST_SHARE * wall:
         yield f"for {human(missing, 'ns')} the device idled before work that was launched long before: some was not recorded"

@@ -30,7 +30,7 @@ MEANINGS = {
     "launch": "the CPU launches kernels more slowly than the GPU finishes them",
     "host": "the host did something else, or nothing that is recorded",
     "queued": "the device's own pause between two activities that were both launched in time",
-    "unrecorded": "work was launched before the recording began, or was lost",
+    "unrecorded": "work was launched before the recording began, or was lost; on a CPU kernels of torch.compile",
     "unknown": "no cause is known, or the records do not show what the host did",
 }
 CAUSES = tuple(MEANINGS)
@@ -179,7 +179,7 @@ class _Late:
         for one in np.unique(pid).tolist():
             self.process[pid == one] = self.processes.setdefault((one, -1), len(self.processes))
         work = {} if host is None else host.work
-        kinds = ("loading", "compilation", "allocation", "long_calls")
+        kinds = ("loading", "compilation", "allocation", "generated", "long_calls")
         self.work = {kind: _segments(work.get(kind, []), self.processes) for kind in kinds}
 
     def known(self) -> tuple[dict[str, Ints], Ints]:
@@ -188,6 +188,7 @@ class _Late:
         loading, compilation = self.work["loading"], _joined(self.work["compilation"], self._first_launches())
         before, covered, times = loading, np.zeros(len(left), np.int64), {}
         named = {"data_loading": loading, "compilation": compilation, "allocation": self.work["allocation"]}
+        named["unrecorded"] = self.work["generated"]
         for cause, segments in named.items():
             before = _joined(before, segments)
             upto = before.covered(self.process, self.end) - before.covered(self.process, self.begin)

@@ -132,10 +132,56 @@ def test_the_function_in_which_the_time_between_ops_is_spent(tmp_path: Path) -> 
     assert places is not None and places.total_ns == 4_000_000
     found = {one.name: (one.own_ns, one.whole_ns, one.number) for one in places.by_name() if one.kind == "function"}
     assert found == {"net.py(3): decode": (3_600_000, 3_600_000, 4), "net.py(9): train": (320_000, 3_920_000, 4)}
-    assert any("most in decode (net.py:3), 4 times" in note for note in pyprof.summary(tmp_path / "net.json").notes)
+    advice = advice_of(overview_of(tmp_path / "net.json"))["host_code"]
+    assert advice.saves_ns == 4_000_000 and advice.evidence.endswith(": 3.60 ms in decode (net.py:3), 4 times")
 
 
 def test_ops_without_shapes(tmp_path: Path) -> None:
     cpu = Cpu().op("aten::mm", [], 100)
     del cpu.events[0]["args"]
     assert advice_of(overview_of(cpu.write(tmp_path)))["record_shapes"].evidence.startswith("the ops of 100% of the time are")
+
+
+@pytest.mark.parametrize("file", ["net.py", "torch/optim/adam.py"])
+def test_code_of_the_program_between_ops(tmp_path: Path, file: str) -> None:
+    """Of 2 x 1,000 us without an op 2 x 900 us are a sleep; torch's own way from op to op is nothing to move."""
+    cpu = Cpu()
+    for _ in range(3):
+        cpu.op("aten::mm", [[64, 64], [64, 64]], 600)
+        cpu.at += 1_000
+    frame: dict[str, object] = {"ph": "X", "cat": "python_function", "pid": 7, "tid": 7}
+    for number, (name, begin, us) in enumerate(
+        [(f"{file}(3): batches", 600, 1_000), ("<built-in function sleep>", 650, 900),
+         (f"{file}(3): batches", 2_200, 1_000), ("<built-in function sleep>", 2_250, 900)]
+    ):  # fmt: skip
+        args = {"Python id": number, "Python parent id": number - 1 if number % 2 else None}
+        cpu.events.append({**frame, "name": name, "ts": begin, "dur": us, "args": args})
+    found = advice_of(overview_of(cpu.write(tmp_path))).get("host_code")
+    if file != "net.py":
+        assert found is None
+        return
+    assert found is not None and found.saves_ns == found.time_ns == 2_000_000
+    assert found.evidence == (
+        "no op runs for 2.00 ms while the host does something else: 1.80 ms in 2 x <built-in function sleep>, "
+        "called by batches (net.py:3)"
+    )
+
+
+def test_kernels_of_torch_compile_are_not_recorded_on_a_cpu(tmp_path: Path) -> None:
+    """Two calls of a graph of 500 us, in each an op of 100 us; 200 us between them are the program's."""
+    cpu = Cpu()
+    for _ in range(2):
+        graph = {"ph": "X", "cat": "cpu_op", "pid": 7, "tid": 7, "name": "## Call CompiledFxGraph fal4x ##", "args": {}}
+        cpu.events.append({**graph, "ts": cpu.at, "dur": 500})
+        cpu.at += 100
+        cpu.op("aten::mm", [[64, 64], [64, 64]], 100).at += 300 + 200
+    cpu.op("aten::mm", [[64, 64], [64, 64]], 100)
+    path = cpu.write(tmp_path)
+    found = pyprof.summary(path)
+    assert {name: ns for name, ns in {**found.busy, **found.idle_ns}.items() if ns} == {
+        "compute": 300_000,
+        "unrecorded": 700_000,
+        "host": 400_000,
+    }
+    assert not {"lost_records", "launch_bound", "host_code"} & {one.kind for one in found.advice}
+    assert any("code of torch.compile ran, whose kernels on a CPU are not recorded" in note for note in found.notes)
