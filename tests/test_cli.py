@@ -46,10 +46,8 @@ def test_parse_then_prof(capture: Path, tmp_path: Path, capsys: pytest.CaptureFi
     columns = "idx,op,params,sil,tc,flops,bytes,src,math,occ,m,n,k"
     code, from_records, err = _run(capsys, "prof", str(records), "-c", columns)
     assert code == 0 and "FLOPs for 100.0 %" in err
-    assert (
-        from_records.splitlines()[1]
-        == "1 linear M=64,N=1024,K=1024,fp32 100 0 134217728 4722688 net.py:3 fp32 100.0 64 1024 1024"
-    )
+    found = from_records.splitlines()[1]
+    assert found == "1 linear M=64,N=1024,K=1024,fp32 100 0 134217728 4722688 net.py:3 fp32 100.0 64 1024 1024"
     assert _run(capsys, "prof", str(capture), "-c", columns)[1] == from_records
 
 

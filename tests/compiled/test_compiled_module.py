@@ -175,11 +175,8 @@ def test_what_a_kernel_says_of_itself() -> None:
     kernel = triton_kernel(inner(source), "triton_tem_fused_mm_0")
     assert kernel is not None and (kernel.category, kernel.num_gb, kernel.flop) == ("template", 0.001, 2000)
     # A pointer that is handed on goes by its name.
-    assert [(p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments if p] == [
-        (2, True, False, None),
-        (2, True, False, None),
-        (2, False, True, None),
-    ]
+    shown = [(p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments if p]
+    assert shown == [(2, True, False, None), (2, True, False, None), (2, False, True, None)]
     mutated = triton("add_kernel_0", {"in_ptr0": "*fp8e5", "n": "i32"}, "tl.atomic_add(in_ptr0 + (tl.arange(0, 8)), 1)",
                      "user_autotune", "['in_ptr0']", function="add_kernel")  # fmt: skip
     kernel = triton_kernel(inner(mutated), "add_kernel_0")
@@ -223,24 +220,16 @@ tl.store(out_ptr0 + (x0), tmp12, xmask)
     kernel = triton_kernel(inner(source))
     # negation by column, 2 of rsqrt by x1, add, exp, mul and the sum of each element, > and its choice of each row
     assert kernel is not None and kernel.operations == 100 + 2 * 2 + 4 * 600 + 2 * 6
-    assert [(p.reads, p.writes, p.most) for p in kernel.arguments if p] == [
-        (True, False, 600),
-        (True, False, 100),
-        (True, False, 2),
-        (False, True, 6),
-    ]
+    shown = [(p.reads, p.writes, p.most) for p in kernel.arguments if p]
+    assert shown == [(True, False, 600), (True, False, 100), (True, False, 2), (False, True, 6)]
 
 
 def test_cpp_kernels() -> None:
     kernel = cpp_kernel(["float*", "const double*", "bfloat16*", "const int64_t"], CPP_SOURCE)
     assert kernel.operations == 0
     assert kernel.names == {"graph_3_cpp_fused_add_0"} and kernel.category == "cpp_fused"
-    assert [p and (p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments] == [
-        (4, True, True, 30 + 4),
-        (8, True, False, 4 * 30),
-        (2, False, True, 4 * 30),
-        None,
-    ]
+    shown = [p and (p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments]
+    assert shown == [(4, True, True, 30 + 4), (8, True, False, 4 * 30), (2, False, True, 4 * 30), None]
 
 
 def test_operations_of_a_cpp_kernel() -> None:
@@ -300,11 +289,8 @@ extern "C"  void  kernel(const bool* in_ptr0, const float* in_ptr1, float* out_p
     for strange, operations in (("", 4 * 8), ("auto tmp9 = in_ptr1 ->* tmp1;", None)):
         kernel = cpp_kernel(types, source.replace("STRANGE", strange))
         assert kernel.operations == operations
-        assert [p and (p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments] == [
-            (1, True, False, 8),
-            (4, True, False, None),
-            (4, False, True, 8),
-        ]
+        shown = [p and (p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments]
+        assert shown == [(1, True, False, 8), (4, True, False, None), (4, False, True, 8)]
 
 
 def test_what_is_not_a_module_is_refused(tmp_path: Path) -> None:

@@ -90,29 +90,6 @@ def test_lists_and_keyword_arguments_are_asked_too(recorder: Recorder) -> None:
     ]
 
 
-def test_the_backward_of_custom_functions_is_in_its_forwards_region(recorder: Recorder) -> None:
-    class Product(torch.autograd.Function):
-        @staticmethod
-        @torch.amp.custom_fwd(device_type="cpu")
-        def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-            ctx.save_for_backward(x, w)
-            return x.mm(w)
-
-        @staticmethod
-        @torch.amp.custom_bwd(device_type="cpu")
-        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            x, w = ctx.saved_tensors
-            return grad.mm(w), x.mm(grad)
-
-    x, w = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
-    recorder.clear()
-    with torch.autocast("cpu", dtype=LOW):
-        y = Product.apply(x, w)
-    y.backward(torch.ones(4, 4, dtype=LOW))
-    products = [m.call for m in recorder.markers if m.call is not None and m.call.op == "mm"]
-    assert [[t.dtype for t in call.tensors] for call in products] == [["bfloat16"] * 2] * 3
-
-
 def test_compiled_and_scripted_programs_are_as_they_were(recorder: Recorder) -> None:
     def net(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", dtype=LOW):

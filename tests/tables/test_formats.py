@@ -94,10 +94,8 @@ def test_any_text_stays_in_its_field(texts: list[str], width: int) -> None:
 def test_columns_are_unique_and_the_original_twenty_come_first() -> None:
     keys = [header.key for header in HEADERS]
     assert len(set(keys)) == len(keys) and len({header.text for header in HEADERS}) == len(keys)
-    assert (
-        ",".join(keys[:20])
-        == "idx,seq,altseq,tid,layer,trace,dir,sub,mod,op,kernel,params,sil,tc,device,stream,grid,block,flops,bytes"
-    )
+    found = ",".join(keys[:20])
+    assert found == "idx,seq,altseq,tid,layer,trace,dir,sub,mod,op,kernel,params,sil,tc,device,stream,grid,block,flops,bytes"
     headers = "Idx SeqId AltSeqId TId Layer Trace Direction Sub Module Op Kernel Params Sil(ns) TC Device Stream Grid Block FLOPs Bytes"
     assert [header.text for header in HEADERS[:20]] == headers.split()
     assert [h.key for h in choose(DEFAULT, HEADERS)] == DEFAULT.split(",") and all(h.help for h in HEADERS)

@@ -46,21 +46,6 @@ def test_outermost_op_with_a_formula_is_the_instance_and_composites_are_passed_t
     assert first["op"] == ["multi_head_attention_forward", "linear"] and first["seqId"] == [3] and first["altSeqId"] == [4]
 
 
-def test_copies_are_instances_of_their_own_and_one_chain_of_copies_is_one(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range(LINEAR, 10, 100)
-    n.range("aten::to, op_id = 1", 20, 60)
-    n.range("aten::_to_copy, op_id = 2", 25, 55)
-    n.range("aten::copy_, op_id = 3", 30, 50)
-    n.kernel(COPY, 40, 200, 210)
-    n.kernel(GEMM, 80, 210, 300)
-    copy, gemm = records_of(
-        n, tmp_path, rules(["torch.nn.functional.linear", "aten::to"], ["aten::to", "aten::_to_copy", "aten::copy_"])
-    )
-    assert copy["call"] == "aten::to(...)" and copy["inner"] == "aten::copy_(...)"
-    assert gemm["call"].startswith("~?torch.nn.functional.linear") and gemm["instance"] != copy["instance"]
-
-
 def test_the_copy_with_which_an_op_makes_its_result_is_part_of_it(tmp_path: Path) -> None:
     """masked_fill fills a clone; its formula counts both. The cast of its input is no part of that, a view makes no result."""
     n = Nsys()
@@ -205,57 +190,6 @@ def test_kernels_of_the_engines_thread_outside_any_function_are_backward(tmp_pat
     rows = records_of(n, tmp_path)
     assert [row["dir"] for row in rows] == ["fprop", "bprop", "bprop"]
     assert rows[2]["seqId"] == [] and rows[2]["altSeqId"] == [0]
-
-
-def test_double_backward_finds_the_op_that_the_first_backward_ran(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mul, seq = 3, op_id = 1", 1, 9)
-    n.kernel(ADD, 5, 1000, 1010)
-    n.range("MulBackward0, seq = 3, op_id = 2", 20, 40)
-    n.range("aten::mul, seq = 7, op_id = 3", 22, 38)  # create_graph=True: it has a node of its own
-    n.kernel(ADD, 30, 1010, 1020)
-    n.range("MulBackward0, seq = 7, op_id = 4", 50, 70)
-    n.range("aten::mul, op_id = 5", 52, 68)
-    n.kernel(ADD, 60, 1020, 1030)
-    first, second, third = records_of(n, tmp_path, rules(["aten::mul"]))
-    assert second["fwd_instance"] == first["instance"] and third["fwd_instance"] == second["instance"]
-
-
-def test_graph_kernels_take_the_stack_of_the_moment_their_node_was_recorded(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mm, op_id = 1", 10, 50)
-    n.rows["CUDA_GRAPH_NODE_EVENTS"] += [
-        (20, 21, (1 << 48) | (7 << 24) | 7, 500, None),
-        (60, 61, (1 << 48) | (7 << 24) | 7, 501, 500),
-    ]
-    n.api(200, 40, name="cudaGraphLaunch_v10000")
-    for start in (300, 400):
-        n.kernel(GEMM, None, start, start + 50, corr=40, node=501)
-    n.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append((500, 600, 0, 7, 41, (1 << 48) | (7 << 24), 3))
-    trace = open_trace(n.write(tmp_path / "net.sqlite"))
-    found = attribute(trace, rules(["aten::mm"]))
-    rows = [json.loads(line) for line in lines(found)]
-    assert [row.get("call") for row in rows] == ["aten::mm(...)", "aten::mm(...)", None]
-    assert rows[2]["kind"] == "graph" and rows[2]["kLongName"] == "CUDA graph 3"
-    assert any("--cuda-graph-trace=node" in note for note in found.notes)
-
-
-def test_without_gpu_rows_each_op_is_a_row_with_time_of_its_own(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::linear, seq = 1, op_id = 1, sizes = [[4, 8], [2, 8], []]", 100, 400)
-    n.range("aten::addmm, seq = 2, op_id = 2", 120, 390)
-    n.range("aten::empty, op_id = 3", 130, 140)
-    n.range("aten::reshape, op_id = 4", 145, 205)
-    n.range("aten::copy_, op_id = 5", 150, 200)
-    n.range("mymod::thing, op_id = 6", 500, 600)
-    n.range("aten::empty, op_id = 7", 510, 520)
-    facts = rules(["aten::linear", "aten::addmm", "aten::copy_", "aten::empty"], ["aten::copy_"], ["aten::empty"])
-    rows = records_of(n, tmp_path, facts)
-    assert [(r["kind"], r["call"].split("(")[0], r["kLongName"], r["kDuration"]) for r in rows] == [
-        ("cpu", "~?aten::linear", "aten::addmm", 250),
-        ("cpu", "aten::copy_", "aten::copy_", 50),
-        ("cpu", "mymod::thing", "mymod::thing", 100),
-    ]
 
 
 def test_neither_activity_nor_op_ranges_is_an_error(tmp_path: Path) -> None:

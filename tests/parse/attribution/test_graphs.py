@@ -51,33 +51,6 @@ def test_of_a_node_told_twice_the_first_recording_counts_and_clones_of_clones_le
         assert ops(found)[0] == "mm" and ops(found)[1] == "add"
 
 
-def test_a_clone_told_twice_is_the_one_that_says_what_it_was_cloned_from(tmp_path: Path) -> None:
-    """nsys 2024 writes each clone as a node of its own first, under the range that instantiates the graph."""
-    n = Nsys()
-    n.range("aten::mm, op_id = 1", 10, 50)
-    node(n, 20, 500)
-    n.range("aten::add, op_id = 2", 60, 90)
-    node(n, 70, 501)
-    node(n, 71, 501, 500)
-    replay(n, 1000, 40, (GEMM, 1100, 501))
-    for shuffle in (None, 1, 2):
-        assert ops(load(n, tmp_path, shuffle)) == ["mm"]
-
-
-def test_backward_of_a_replayed_forward_joins_the_last_replay_before_it(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mul, seq = 4, op_id = 1", 10, 50)
-    node(n, 20, 500)
-    n.range("MulBackward0, seq = 4, op_id = 2", 60, 90, thread=8)
-    node(n, 70, 600, thread=8)
-    for turn in range(2):  # forward and backward are two graphs, as torch.cuda.make_graphed_callables makes them
-        replay(n, 1000 * (turn + 1), 40 + turn, (ADD, 1000 * (turn + 1) + 100, 500))
-        replay(n, 1000 * (turn + 1) + 500, 50 + turn, (ADD, 1000 * (turn + 1) + 600, 600))
-    found = load(n, tmp_path)
-    assert ops(found) == ["mul"] * 4 and found["dir"].tolist() == [0, 1, 0, 1]
-    assert found["instance"].tolist() == [0, 1, 2, 3] and found["fwd_instance"].tolist() == [-1, 0, -1, 2]
-
-
 def test_backward_alone_in_a_graph_has_a_forward_instance_a_replay(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::view, seq = 4, op_id = 1", 10, 50)

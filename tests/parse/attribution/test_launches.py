@@ -85,19 +85,6 @@ def test_launches_equal_brute_force(data: st.DataObject) -> None:
             assert calls[found[row]][:2] == calls[expected][:2] and calls[found[row]][3] == calls[expected][3]
 
 
-def test_an_op_crossed_by_a_range_of_another_domain_stays_an_op(tmp_path: Path) -> None:
-    n = Nsys()
-    n.rows["NVTX_EVENTS"].append((1, None, 75, "mine", tid(), None, 3))
-    n.range("early", 10, 30, domain=3)  # ends inside the op
-    n.range("aten::mm, op_id = 1", 20, 60)
-    n.range("late", 40, 80, domain=3)  # begins inside it
-    for launch in (25, 50, 70):
-        n.kernel(GEMM, launch, 100 + launch, 101 + launch)
-    rows = rows_of(n, tmp_path)
-    assert [op(row) for row in rows] == ["mm", "mm", None]
-    assert [row.get("ranges") for row in rows] == [["mine:early"], ["mine:late"], ["mine:late"]]
-
-
 def test_an_api_call_without_a_thread_invents_no_process(tmp_path: Path) -> None:
     n = Nsys()
     n.kernel(GEMM, 20, 100, 110, corr=5)
@@ -168,20 +155,6 @@ def test_the_step_that_the_end_of_recording_cut_is_a_step_until_another_begins(t
         n.kernel(GEMM, launch, 1000 + launch, 1001 + launch)
     n.kernel(GEMM, 360, 2000, 2001, thread=99)
     assert _steps(n, tmp_path) == [-1, 1, 2, -1, 3, 3]
-
-
-def test_a_step_and_an_optimizer_that_cross_an_op_still_hold(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::mm, op_id = 1", 10, 100)
-    n.range("ProfilerStep#4", 50, 200, domain=3)
-    n.range("Optimizer.step#SGD.step", 60, 150, domain=3)
-    for launch in (20, 80, 120, 180):
-        n.kernel(GEMM, launch, 1000 + launch, 1001 + launch)
-    rows = rows_of(n, tmp_path)
-    assert [op(row) for row in rows] == ["mm", "mm", None, None]
-    assert [row.get("step") for row in rows] == [None, 4, 4, 4]
-    assert [row["phase"] for row in rows] == ["forward", "optimizer", "optimizer", "na"]  # the last is in no op
-    assert not any("open" in row for row in rows)  # all were closed
 
 
 def test_what_crosses_an_op_and_is_set_aside_itself_leaves_the_lighter_ranges_where_they_were(tmp_path: Path) -> None:

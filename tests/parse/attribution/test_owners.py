@@ -61,10 +61,8 @@ def test_an_op_without_a_number_behind_the_cast_is_the_owner(tmp_path: Path) -> 
     )
     inner = op("aten::empty", 41, 2)
     after = typed("aten::view", 50, 2, 6, floats)
-    assert (
-        owner(tmp_path, cast, check, zero, look_up, inner, after, around=False)
-        == "fbgemm::dense_embedding_codegen_lookup_function"
-    )
+    found = owner(tmp_path, cast, check, zero, look_up, inner, after, around=False)
+    assert found == "fbgemm::dense_embedding_codegen_lookup_function"
     # One that begins after the next number was shown cannot be it, nor one of integers.
     late = typed("aten::view", 35, 2, 6, floats)
     assert owner(tmp_path, cast, check, zero, late, look_up, around=False) is None

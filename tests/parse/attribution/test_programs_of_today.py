@@ -176,26 +176,6 @@ def test_forward_mode_differentiation_is_forward(tmp_path: Path) -> None:
     assert found == [("tanh", "forward"), ("tanh", "forward"), ("tanh_backward", "backward")]
 
 
-def test_functions_without_a_formula_give_way_to_the_ops_in_them_and_collectives_to_nothing(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("CompiledFunction, seq = 5, op_id = 1", 10, 20)
-    n.range("aten::mm, op_id = 2, sizes = [[4, 5], [5, 6]]", 12, 18)
-    n.range("CompiledFunctionBackward, seq = 5, op_id = 3", 30, 60, thread=9)
-    n.range("aten::mm, op_id = 4, sizes = [[4, 6], [6, 5]]", 32, 38, thread=9)
-    n.range("c10d::allreduce_, op_id = 5, sizes = [[30]]", 40, 48, thread=9)
-    n.range("mylib::foo, seq = 7, op_id = 6, sizes = [[4]]", 70, 80)
-    n.range("GeneratedBackwardFor_mylib_foo_default, seq = 7, op_id = 7, sizes = [[4]]", 72, 78)
-    n.range("GeneratedBackwardFor_mylib_foo_defaultBackward, seq = 7, op_id = 8, sizes = [[4]]", 90, 99, thread=9)
-    nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-    launches = [(GEMM, 14, None), (GEMM, 34, 9), (nccl, 44, 9), ("foo", 75, None), ("foo_grad", 95, 9)]
-    for at, (name, launch, thread) in enumerate(launches):
-        n.kernel(name, launch, 1000 + at, 1001 + at, thread=thread)
-    assert rows(n.write(tmp_path / "net.sqlite"), "op,phase,params") == [
-        ("mm", "forward", "M=4,N=6,K=5"), ("mm", "backward", "M=4,N=5,K=6"), ("allreduce_", "communication", "[30]"),
-        ("foo", "forward", "[4]"), ("foo", "backward", "[4]"),
-    ]  # fmt: skip
-
-
 def test_a_phase_is_not_filled_in_across_the_ranges_of_the_user(tmp_path: Path) -> None:
     """forward, unknown, forward: in one range; in ranges side by side; from one range into another's inside; out of `x(F)`."""
     n = Nsys()

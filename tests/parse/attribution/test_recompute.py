@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
 from pyprof.loading.load import load_capture
-from pyprof.model.records import PHASES, Records
+from pyprof.model.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import choose
@@ -61,61 +61,6 @@ def test_a_saved_tensor_is_made_again_inside_the_function_that_wants_it(tmp_path
         ("0", "backward", "bprop", "sum", "-", "-"),
         ("na", "na", "na", "na", "-", "-"),  # a thread without ranges
     ]
-
-
-def test_ops_run_again_do_not_stand_for_forward_ops_of_the_same_number(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::addmm, seq = 1, op_id = 1", 1, 9)
-    n.kernel(GEMM, 5, 1000, 1010)
-    n.range("GeluBackward0, seq = 2, op_id = 2", 20, 49, thread=8)
-    n.range("aten::addmm, seq = 0, op_id = 3", 21, 25, thread=8)
-    n.range("aten::addmm, seq = 1, op_id = 4", 26, 30, thread=8)
-    n.kernel(GEMM, 27, 1010, 1020, thread=8)
-    n.range("aten::gelu_backward, op_id = 5", 31, 40, thread=8)
-    n.range("AddmmBackward0, seq = 1, op_id = 6", 50, 60, thread=8)
-    n.range("aten::mm, op_id = 7", 51, 59, thread=8)
-    n.kernel(GEMM, 55, 1020, 1030, thread=8)
-    records = load_capture(n.write(tmp_path / "net.sqlite"))
-    assert records["recomputed"].tolist() == [0, 1, 0]
-    assert records["fwd_instance"].tolist() == [-1, -1, int(records["instance"][0])]
-    assert table(records, "phase")[2] == ("backward",)
-
-
-@pytest.mark.parametrize("function", ["CheckpointFunctionBackward", "SomeonesOwnFunctionBackward"])
-def test_a_function_that_runs_the_engine_ran_forward_before_it(tmp_path: Path, function: str) -> None:
-    n = Nsys()
-    n.range("aten::addmm, op_id = 1", 1, 9)
-    n.kernel(GEMM, 5, 1000, 1010)
-    n.range(f"{function}, seq = 5, op_id = 3", 21, 89, thread=8)
-    n.range("aten::detach, op_id = 4", 22, 24, thread=8)
-    n.range("aten::addmm, seq = 0, op_id = 5", 25, 40, thread=8)
-    n.kernel(GEMM, 30, 1010, 1020, thread=8)
-    n.range("autograd::engine::evaluate_function: AddmmBackward0, op_id = 6", 45, 85, thread=8)
-    n.range("AddmmBackward0, seq = 0, op_id = 7", 50, 80, thread=8)
-    n.range("aten::mm, op_id = 8", 52, 70, thread=8)
-    n.kernel(GEMM, 60, 1020, 1030, thread=8)
-    records = load_capture(n.write(tmp_path / "net.sqlite"))
-    assert records["recomputed"].tolist() == [0, 1, 0]
-    assert [PHASES[code] for code in records["phase"]] == ["forward", "forward", "backward"]
-    if function.startswith("Checkpoint"):
-        assert records["fwd_instance"].tolist() == [-1, -1, int(records["instance"][1])]
-
-
-def test_what_cannot_be_told_is_unknown(tmp_path: Path) -> None:
-    n = Nsys()  # create_graph=True: all that the function does has numbers
-    n.range("aten::mul, seq = 3, op_id = 1", 1, 9)
-    n.range("MulBackward0, seq = 3, op_id = 2", 20, 60)
-    n.range("aten::mul, seq = 7, op_id = 3", 22, 38)
-    n.kernel(GEMM, 30, 1010, 1020)
-    n.range("aten::sum, seq = 8, op_id = 4", 40, 50)
-    n.kernel(GEMM, 45, 1020, 1030)
-    n.range("aten::zeros, op_id = 5", 51, 55)  # of no tensor: has no number whatever the mode
-    assert again_of(n, tmp_path) == ["na", "na"]
-    bare = Nsys()
-    bare.range("forward", 0, 50)
-    bare.kernel(GEMM, 10, 100, 110)
-    bare.kernel(GEMM, None, 110, 120)
-    assert again_of(bare, tmp_path) == ["na", "na"]
 
 
 def test_numbers_that_stand_still_are_no_sign_of_a_forward_op(tmp_path: Path) -> None:

@@ -154,26 +154,6 @@ def test_collectives_of_other_process_groups_are_never_the_same(tmp_path: Path) 
     assert columns(whole, "bandwidth")["ranks"] == [2]
 
 
-def test_without_steps_ranks_may_begin_and_end_to_record_at_different_times(tmp_path: Path) -> None:
-    job = Job(4, steps=12, offsets=(0, 70_000, -900_000, 4), jitter=4_000, steps_recorded=False, utc_ns=0)
-    for rank in range(4):
-        records = job.records(rank)
-        begin, end = ((0, 11), (2, 12), (1, 10), (3, 12))[rank]  # steps that this rank recorded
-        arrival = job.truth[0][rank, :, 0] + job.offsets[rank]
-        start = records["start_ns"]
-        last = arrival[end] if end < 12 else np.iinfo(np.int64).max
-        write_rank(tmp_path, rank, records.select(np.flatnonzero((start >= arrival[begin]) & (start < last))))
-    whole = looked_at(tmp_path)
-    assert np.abs((whole.clocks.offset - whole.clocks.offset[0]) - np.array(job.offsets)).max() <= 2
-    assert columns(whole, "ranks")["left_out"] == [
-        4,
-        0,
-        0,
-        0,
-    ]  # its first step, which no other rank recorded
-    assert whole.arrivals.ranks.max() == 4
-
-
 def test_lost_ranks_quiet_ranks_and_one_rank_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = Job(4)
     for rank in (0, 3):
