@@ -14,8 +14,12 @@ from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
 
 _LEAST = 0.03  # of the wall time
+_LONG_NS = 50_000  # at a time: more than Python takes from one op to the next
 _DO = "move it off the critical path: into another thread or process, or ahead of time while the device computes"
-_ON_CPU = "do it in another process, or ahead of time while ops run: where it prepares data, in a DataLoader with workers"
+_ON_CPU = (
+    "numpy or torch on whole arrays in place of a loop in Python; or in another process, ahead of time while ops run: where it "
+    "prepares data, in a DataLoader with workers"
+)
 _INSIDE = {
     "op": "the host itself takes so long in it: a first call loads its kernels, so record later ones; else frames of Python "
     "tell (pyprof run, torch.profiler.profile(with_stack=True))",
@@ -62,6 +66,13 @@ def find(overview: Overview) -> Advice | None:
 def _on_cpu(overview: Overview) -> Advice | None:
     """Where the program's own code, not torch's from one op to the next, takes most of the time between ops."""
     idle, division, places = idle_time(overview, "host"), overview.division, overview.host_places("host")
+    if places is not None and (one := own_function(overview)) is not None:
+        part = one.own_ns / places.total_ns
+        if idle.saves_ns * part <= _LEAST * division.wall_ns:
+            return None
+        evidence = f"between ops {told(one.own_ns)} of {told(division.wall_ns)} are spent in {described(one)}"
+        change = Change(gaps=idle.rows, gap_ns=(idle.usual_ns * part).astype(np.int64))
+        return Advice("host_code", change, one.own_ns, evidence, _ON_CPU)
     long = idle.own_ns >= BETWEEN_OPS_NS
     usual = idle.usual_ns[long]
     if places is None or mean_ns(overview, usual) <= _LEAST * division.wall_ns:
@@ -77,6 +88,15 @@ def _on_cpu(overview: Overview) -> Advice | None:
         f"{told(place.whole_ns / max(division.count, 1))} in {described(place)}"
     )
     return Advice("host_code", Change(gaps=idle.rows[long], gap_ns=usual), idle.time_ns, evidence, _ON_CPU)
+
+
+def own_function(overview: Overview) -> HostPlace | None:
+    """On a CPU the function of the program's in which most of the time between ops is spent, by itself; None without one."""
+    places = overview.host_places("host")
+    most = None if places is None else next((one for one in places.by_name() if one.name != RECORDING), None)
+    if places is None or most is None or 2 * most.own_ns <= places.total_ns or most.own_ns < _LONG_NS * most.number:
+        return None
+    return most if _is_the_programs(most) else None
 
 
 def _is_the_programs(place: HostPlace) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import BETWEEN_OPS_NS, Advice, idle_time, mean_ns, named, places, told
+from pyprof.report.advice.host_code import own_function
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 
@@ -48,7 +49,7 @@ def find(overview: Overview) -> Advice | None:
 
 def _between_ops(overview: Overview) -> Advice | None:
     """Where a CPU spends its time on what lies between many short ops. nsys records none of a backward pass on a CPU."""
-    if overview.records.source != "kineto":
+    if overview.records.source != "kineto" or own_function(overview) is not None:
         return None
     idle, division = idle_time(overview, "host"), overview.division
     short = idle.own_ns < BETWEEN_OPS_NS

@@ -82,12 +82,12 @@ class HostPlaces:
         return HostPlace(kind, name, own, whole, number, tuple(around))
 
     def by_name(self) -> list[HostPlace]:
-        """Every place by its name, wherever it is called from, the one with most time of its own first."""
+        """Every place by its name, with what is around the first of them, the one with most time of its own first."""
         keys: dict[tuple[int, int], HostPlace] = {}
         for node in np.flatnonzero(self.whole_ns).tolist():
             found, key = self.place(node), (self.tree.node_kind[node], self.tree.node_name[node])
             nested = found.name in found.inside_of  # of a place inside of itself the time counts once
-            before = keys.get(key, HostPlace(found.kind, found.name, 0, 0, 0))
+            before = keys.get(key, found._replace(own_ns=0, whole_ns=0, number=0))
             keys[key] = before._replace(
                 own_ns=before.own_ns + found.own_ns, whole_ns=before.whole_ns + (0 if nested else found.whole_ns),
                 number=before.number + found.number,
