@@ -25,7 +25,7 @@ if not torch.cuda.is_available():
 
 import torch.cuda.profiler as profiler
 import pyprof
-pyprof.nvtx.init()
+pyprof.nvtx.init(enable_function_stack=True)
 
 net = torch.nn.Linear(8, 4)
 iters, iter_to_capture = 3, 1

@@ -140,7 +140,7 @@ def test_errors_are_those_of_the_command_line(tmp_path: Path) -> None:
 PUBLIC = {
     "capture": "path, *, schedule, shapes, stacks, table, on_trace, **counters",
     "formula": "*op_names, kind, composed",
-    "init": "*, mode, stack, backend, method",
+    "init": "*, mode, stack, backend, method, enable_function_stack",
     "instrument": "*, stack, backend",
     "load": "file, graphs",
     "profile": "steps, *, shapes",

@@ -118,20 +118,24 @@ def _try_advice(options: argparse.Namespace) -> int:
     from pyprof.loading.load import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
     from pyprof.timers.isolated import Isolated
-    from pyprof.timers.trials import find_trials
+    from pyprof.timers.trials import NO_OP, find_trials
 
     if not options.file or options.idx is not None or options.op is not None or options.shape:
         raise UsageError("--advice chooses the ops of FILE itself", "pyprof bench FILE --advice")
     if wrong := sorted(set(options.advice) - set(KINDS)):
         raise UsageError(f"--advice: {wrong[0]!r} cannot be tried", f"kinds: {', '.join(KINDS)}")
-    records, measured = choose_kinds(load(options.file), SHOWN), 0
+    records, measured, shown, without = choose_kinds(load(options.file), SHOWN), 0, "", list[str]()
     device = options.device = choose_device(options.device)
     with Isolated() as isolated:
-        for number, kind in enumerate(options.advice or KINDS):
-            if number:
-                print(flush=True)
+        for kind in options.advice or KINDS:
             tried = 0
             for trial in find_trials(kind, records, gpu=device != "cpu"):
+                if trial == NO_OP:
+                    without.append(kind)
+                    break
+                if shown not in ("", kind):
+                    print(flush=True)
+                shown = kind
                 failed = trial if isinstance(trial, str) else None
                 if not isinstance(trial, str):
                     spent = trial.spent
@@ -146,6 +150,8 @@ def _try_advice(options: argparse.Namespace) -> int:
                 tried += not isinstance(trial, str)
                 if failed is None or tried == _MOST_TRIALS:
                     break
+    if without:
+        print("\n" * bool(shown) + f"not tried, since no op was recorded that they apply to: {', '.join(without)}")
     return 0 if measured else 1
 
 

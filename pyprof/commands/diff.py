@@ -26,9 +26,12 @@ from pyprof.prof.frame import Frame
 from pyprof.report.diff import baselines, document
 from pyprof.report.diff.compare import Comparison, RankComparison, compare_ranks, lone_ranks
 from pyprof.report.time.overview import Overview
-from pyprof.tables.output import write
+from pyprof.tables.output import on_terminal, write
 from pyprof.tables.screen import add_tables, require_table, selected
+from pyprof.tables.shorten import shortened
+from pyprof.tables.table import Table, Texts
 
+_LONGEST = 48  # characters of a text for people, where no terminal cuts it
 FAILED = 3  # exit code: slower than --fail-over allows
 TABLES = {"where": document.where_table}
 
@@ -122,7 +125,22 @@ def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> 
             table = table._replace(title="\n".join([*above, "", "Where the difference is"]))
         else:
             print("\n".join([*above, ""]))
+        chosen = options.format or options.output or options.width or options.csv or options.csv_safe
+        if not chosen and not on_terminal(options):
+            table = _shortened(table)
         write(table, options)
+
+
+def _shortened(table: Table) -> Table:
+    """The table with its long texts cut: an op of many tensors has hundreds of characters of shapes."""
+    values = []
+    for one in table.values:
+        if isinstance(one, Texts):
+            pool = one.brief or one.pool
+            short = shortened(pool, _LONGEST)
+            one = one._replace(brief=[short[text] for text in pool])
+        values.append(one)
+    return table._replace(values=values)
 
 
 def _compare_jobs(files: list[str], limit: float | None, options: argparse.Namespace) -> int:

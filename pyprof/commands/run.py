@@ -205,7 +205,7 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
 
             print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
-    _say(f"all kernels: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
+    _say(f"all kernels: {shlex.join(['pyprof', 'prof', *window, *names])}")
     _say(f"this summary again: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
     if len(names) > 1 and ".rank" in names[0]:
         _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")

@@ -18,11 +18,11 @@ from pyprof.errors import InputError
 from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
 from pyprof.report.summary.model import SCHEMA
-from pyprof.report.summary.screen import Summary, lines
+from pyprof.report.summary.screen import Summary, advice_lines, lines
 from pyprof.report.summary.styled import Line, Units, plain
 from pyprof.report.summary.tables import TABLES, of_all, tables_of
 from pyprof.tables.files import text_output
-from pyprof.tables.output import choice, write
+from pyprof.tables.output import choice, on_terminal, write
 from pyprof.tables.screen import add_tables, require_table, selected
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ def run(options: argparse.Namespace) -> int:
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""
-    if options.table is not None:
+    if options.table == "advice" and on_terminal(options) and not _rows_chosen(options):
+        for one in found:  # sentences, for which no column is wide enough
+            _draw(lambda units, of=one: advice_lines(of, units), True, None, sys.stdout)  # type: ignore[misc]
+    elif options.table is not None:
         write(selected(of_all(options.table, found), options), options)
     elif options.format == "json" or (options.format is None and output.endswith(".json")):
         with text_output(options.output, options.file) as stream:
@@ -76,6 +79,10 @@ def run(options: argparse.Namespace) -> int:
         ]
         show(found, options.units != "raw", options.width, shlex.join(["pyprof", "prof", *window, options.file[0]]))
     return 0
+
+
+def _rows_chosen(options: argparse.Namespace) -> bool:
+    return any(getattr(options, name) is not None for name in ("columns", "where", "sort", "top", "units"))
 
 
 def document(found: Sequence[Summary]) -> str:

@@ -45,7 +45,14 @@ def _nvtx() -> Backend:
     return NvtxBackend(getattr(torch.autograd, "_get_sequence_nr", None))
 
 
-def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = None, method: str = "patch") -> bool:
+def init(
+    *,
+    mode: str = "auto",
+    stack: bool = False,
+    backend: Backend | None = None,
+    method: str = "patch",
+    enable_function_stack: bool = False,
+) -> bool:
     """Instrument torch: from now on each op, module, optimizer step and batch of a DataLoader runs inside an NVTX range,
     on every thread.
 
@@ -53,7 +60,8 @@ def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = N
     always instruments. stack: ranges of ops hold all of the user's source lines that led there, not only the innermost.
     backend: records instead of NVTX (implies `on`). method: `patch` replaces torch's C functions by stand-ins that equal them;
     `mode` replaces none and records ops by a TorchFunctionMode, for programs that check which object a function is: slower, and
-    only for this thread and those that start later. A second call changes these settings and instruments nothing twice.
+    only for this thread and those that start later. enable_function_stack: `stack` as old programs call it. A second call
+    changes these settings and instruments nothing twice.
 
     Returns whether torch is instrumented now. Raises ToolError if torch or the `nvtx` package is missing or cannot be used,
     since the capture would be empty; UsageError for an unknown mode or method.
@@ -61,6 +69,7 @@ def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = N
     for what, given, known in (("mode", mode, _MODES), ("method", method, _METHODS)):
         if given not in known:
             raise UsageError(f"pyprof.init: unknown {what} {given!r}", f"one of {', '.join(known)}")
+    stack = stack or enable_function_stack
     with _lock:
         if _patches is None and backend is None and mode == "auto" and not tool_attached():
             return False

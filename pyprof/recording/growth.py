@@ -169,7 +169,6 @@ class Growth:
     def _reason(self, recorded_bytes: int) -> str:
         ended, free = _ENDED_BYTES[self._frames] * recorded_bytes, free_bytes() or 2 * _MOST_BYTES
         if ended > min(max(_MOST_BYTES, free / _MOST_SHARE), free / 2):
-            return (
-                f"since it might take {ended / 1e9:.1f} GB of memory as it ends: {FEWER}{', --no-stacks more' * self._frames}"
-            )
+            less = ", --no-stacks less of each" * self._frames
+            return f"since writing more of it might take {ended / 1e9:.1f} GB of memory: {FEWER}{less}"
         return self._bounds.passed(_TRACE_BYTES * max(recorded_bytes, 0), self._longer())

@@ -21,7 +21,7 @@ LEAST = 8  # steps without a profiler, to judge the run by them
 WARM = 2  # steps that are not judged
 _DRIFT = 40  # steps from which on the first and last tenth are compared
 _DRAWN = 240  # parts of the run in a drawing
-_NOUNS = {"module": ("call of a module", "calls of a module"), "loader": ("batch", "batches")}  # marks that are no steps
+_NOUNS = {"module": ("call of the model", "calls of the model"), "loader": ("batch", "batches")}  # marks that are no steps
 
 
 class RunPart(NamedTuple):
@@ -118,17 +118,18 @@ def _parts(ledger: Ledger) -> Iterator[RunPart]:
 def sentences(run: RunSteps) -> Iterator[str]:
     """The run in a few words, its steps first."""
     one, several = _NOUNS.get(run.by, ("step", "steps"))
-    steps = f"{run.steps:,} {several if run.steps != 1 else one} in the whole run"
+    timed = " timed" if run.by == "module" else ""  # the first is not
+    steps = f"{run.steps:,} {several if run.steps != 1 else one}{timed} in the whole run"
     if run.p50_ns is None:
         yield f"{steps}, too few to judge it"
         return
-    of = "" if run.slowdown is not None or not run.recorded else f", of the {run.judged} recorded ones"
+    of = "" if run.slowdown is not None or not run.recorded else f", {run.judged} of them recorded and judged"
     levels = ", ".join(f"p{level} {human(ns, 'ns')}" for level, ns in ((50, run.p50_ns), (90, run.p90_ns), (99, run.p99_ns)))
     yield f"{steps}{of}: {levels}, slowest {human(run.slowest_ns, 'ns')} ({one.partition(' ')[0]} {run.slowest})"
     facts = []
     if run.slowdown is not None:
         many = f"the {run.recorded} recorded {several}" if run.recorded > 1 else f"the recorded {one}"
-        facts.append(f"recording made {many} {run.slowdown:.2g} x as long")
+        facts.append(f"{many} took {run.slowdown:.{1 if run.slowdown < 9.95 else 0}f} x as long as the others")
     if run.drift is not None:
         facts.append(f"drift {run.drift:+.1%} from its first tenth to its last")
     if run.tokens_per_s is not None:
@@ -137,6 +138,6 @@ def sentences(run: RunSteps) -> Iterator[str]:
         facts.append(f"device {human(run.device_ns, 'ns')} a {one.partition(' ')[0]}")
     if run.peak is not None:
         facts.append(f"peak memory {human(run.peak, 'B')}")
-    facts += [f"{number} {kind.replace('_', ' ')}{'s' * (number != 1)}" for kind, number in run.compiled.items()]
+    facts += [f"{number} {kind.replace('_', ' ')}{'s' * (number != 1)} in all" for kind, number in run.compiled.items()]
     if facts:
         yield ", ".join(facts)

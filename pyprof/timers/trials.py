@@ -21,6 +21,7 @@ from pyprof.prof.missing_dtypes import elements, typed
 from pyprof.timers.alternatives import Alternative, alternatives
 from pyprof.timers.replay import OptimizerStep, Work, replayable
 
+NO_OP = "no op was recorded that it applies to"
 _PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm"})
 _SOFTMAX = frozenset({"softmax", "_softmax", "_safe_softmax"})
 _MASKING = frozenset({"add", "add_", "__add__", "__iadd__", "masked_fill", "masked_fill_", "where"})
@@ -82,7 +83,7 @@ def find_trials(kind: str, records: Records, *, gpu: bool) -> Iterator[Trial | s
         elif others and not reason:
             yield (reason := f"{call.name} cannot be run alone: {why}")
     if not applies:
-        yield "no op was recorded that it applies to"
+        yield NO_OP
 
 
 def _attention(records: Records) -> Trial | str:

@@ -71,7 +71,7 @@ def test_nothing_is_known_of_a_program_that_is_recorded_from_its_start(monkeypat
     assert pace.longer() == 0
 
 
-@pytest.mark.parametrize(("frames", "told"), [(True, ", --no-stacks more"), (False, None)])
+@pytest.mark.parametrize(("frames", "told"), [(True, ", --no-stacks less of each"), (False, None)])
 def test_a_recording_that_would_fill_the_memory_is_stopped(
     frames: bool, told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +80,8 @@ def test_a_recording_that_would_fill_the_memory_is_stopped(
     growth = Growth(Bounds(), lambda: True, lambda _: None, frames=frames)
     assert growth._reason(39_000_000) == ""
     reason = growth._reason(40_000_000)
-    assert reason == (f"since it might take 1.3 GB of memory as it ends: --steps A:B records a few steps{told}" if told else "")
+    why = "since writing more of it might take 1.3 GB of memory: --steps A:B records a few steps"
+    assert reason == (f"{why}{told}" if told else "")
     assert frames or "might take 1.3 GB" in growth._reason(160_000_000)
     monkeypatch.setattr("pyprof.recording.growth.free_bytes", lambda: 320e9)  # a sixteenth is more
     assert growth._reason(600_000_000) == "" and "might take" in growth._reason(2_600_000_000)

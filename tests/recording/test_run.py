@@ -218,7 +218,7 @@ def test_the_program_is_itself(recorded: Recorded, tmp_path: Path) -> None:
     _unchanged(plain, recorded.done)
     table = _table(recorded.done)
     assert "linear" in "".join(table) and len(table) <= 11
-    assert "pyprof prof -w 150 " in recorded.done.stderr and "warm-up" not in recorded.done.stderr
+    assert "pyprof prof out" in recorded.done.stderr and "warm-up" not in recorded.done.stderr
 
 
 def test_every_row_has_its_step(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:

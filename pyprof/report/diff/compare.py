@@ -210,10 +210,13 @@ class Comparison:
         shares = [self._share_of_matched(side, range(4)) for side in range(2)]
         rewritten = min(shares) < _ALIKE and self._is_rewritten
         if min(shares) < _ALIKE and not rewritten:
-            return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their {self.time_name}"
+            return False, f"other programs: ops that both have take {shares[0]:.0%} and {shares[1]:.0%} of the {self.time_name}"
         same = [self._share_of_matched(side, (EXACT, EXACT + 1)) for side in range(2)]
         if min(same) < _ALIKE * (min(shares) if rewritten else 1):
-            return False, f"other shapes: ops of the same shapes take {same[0]:.0%} and {same[1]:.0%} of their {self.time_name}"
+            return (
+                False,
+                f"other shapes or types: ops with equal ones take {same[0]:.0%} and {same[1]:.0%} of the {self.time_name}",
+            )
         steps = [found.steps for found in self.sides]
         if min(steps) and steps[0] != steps[1]:
             amounts = f"{steps[0]} and {steps[1]} steps; compare the time of a step, or cut with --step"

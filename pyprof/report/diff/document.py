@@ -200,12 +200,12 @@ def _idle(found: Comparison) -> str:
 def _run_line(run: RunChange) -> str:
     """The verdict on whole runs."""
     what = "median" if run.level == LEVELS[0] else f"fastest {100 * run.level:.0f} %"
-    why = "" if run.level == LEVELS[0] else ": the median is too uncertain"
+    why = "" if run.level == LEVELS[0] else ", as the median varies too much"
     verdict = "the same within noise" if not run.beyond_noise else "slower" if run.share > 0 else "faster"
     low, high = (human(value, "ns") for value in (run.low_ns, run.high_ns))
     counts = "{:,} and {:,} steps".format(*run.steps)
     times = f"{human(run.before_ns, 'ns')} -> {human(run.after_ns, 'ns')}  {run.share:+.1%}"
-    return f"whole run    {times}: {verdict} ({what} of {counts} that were not recorded{why}; 95 %: {low} to {high})"
+    return f"whole run    {times}: {verdict} (95 %: {low} to {high}; {what} of {counts} that were not recorded{why})"
 
 
 def _step_line(found: Comparison) -> str:

@@ -168,9 +168,9 @@ def _window(overview: Overview) -> Iterator[str]:
         yield f"the first {first} are left out: kernels waited there for work that is not in the capture"
     before = window.set_up_ns - window.unrecorded_ns
     if before > _LEAST_NS:
-        yield f"set-up of {human(before, 'ns')} comes before the window"
+        yield f"set-up of {human(before, 'ns')} before the window is left out (--window all)"
     if window.after_ns > _LEAST_NS:
-        yield f"{human(window.after_ns, 'ns')} come after the window"
+        yield f"{human(window.after_ns, 'ns')} after the window are left out (--window all)"
     copies = uploaded(overview)
     time, size = (int(overview.records[name][copies].sum(dtype=np.int64)) for name in ("dur_ns", "bytes"))
     if time // overview.division.count > _COLD * wall:

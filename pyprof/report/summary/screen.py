@@ -21,7 +21,7 @@ from pyprof.tables.units import mib
 
 LINES = 44  # of a terminal with 45, whose last holds the prompt
 _LEAST_SHARE = 0.005  # of the wall time: smaller parts are summed up as `other`
-_ADVICE = 3
+_ADVICE, _ALL_LINES = 3, 99
 _NAMED = 0.05  # of the products' time: precisions below it are not named
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _BUSY = {"compute": ("█", "cyan"), "communication": ("▓", "magenta"), "copy": ("▒", "blue")}
@@ -68,7 +68,7 @@ def _made(summary: Figures, units: Units, rows: Mapping[str, int], command: str)
         [*_facts(summary, units)],
         step_phase_rows(summary, units),
         [*_wall(summary, units)],
-        [*_advice(summary, units)],
+        [*_advice(summary, units, command)],
         range_rows(summary, units, rows["lost"] + rows["shares"], command)
         if summary.ranges
         else share_rows(summary, units, rows["shares"], command),
@@ -167,11 +167,12 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
     for text in () if summary.run is None else sentences(summary.run):
         yield from _wrapped(text, units.width, "", 2)
     if summary.memory:
-        yield [(_memory(summary), "")]
+        text, more = _memory(summary), " (pyprof memory)"
+        yield [(text + more * (len(text) + len(more) <= units.width), "")]
 
 
 def _memory(summary: Figures) -> str:
-    """`peak memory 220.6 MiB, 234.0 MiB reserved, in forward by gelu at bert/model.py:77 (pyprof memory)`."""
+    """`peak memory 220.6 MiB, 234.0 MiB reserved, in forward by gelu at bert/model.py:77`."""
     most = max(summary.memory, key=lambda one: one.allocated_bytes)
     reserved = "" if most.reserved_bytes is None else f", {mib(most.reserved_bytes)} reserved"
     src = most.src and "/".join(most.src.split("/")[-2:])
@@ -180,7 +181,7 @@ def _memory(summary: Figures) -> str:
     of = "" if len(summary.memory) == 1 else f" of {device}"
     above = " above its begin" if most.relative else ""
     reached = f", {' '.join(where)}" if where else ""
-    return f"peak memory{of} {mib(most.allocated_bytes)}{above}{reserved}{reached} (pyprof memory)"
+    return f"peak memory{of} {mib(most.allocated_bytes)}{above}{reserved}{reached}"
 
 
 def _flowed(pieces: Sequence[str], width: int) -> Iterator[Line]:
@@ -259,8 +260,13 @@ def _listed(parts: Mapping[str, int], wall_ns: int, units: Units) -> str:
 # ---------------------------------------------------------------------------------------------- advice, knowledge, notes
 
 
-def _advice(summary: Figures, units: Units) -> Iterator[Line]:
-    """The first three pieces of advice with what to do, or why there is none."""
+def advice_lines(summary: Figures, units: Units) -> list[Line]:
+    """Every piece of advice, in full."""
+    return [_cut(line, units.width) for line in _advice(summary, units, "", len(summary.advice), _ALL_LINES)]
+
+
+def _advice(summary: Figures, units: Units, command: str, most: int = _ADVICE, most_lines: int = 2) -> Iterator[Line]:
+    """The first pieces of advice with what to do, or why there is none; command as in `lines`."""
     if summary.unseen is not None:  # the first lines say it
         return
     saving = any(one.saves_ns is not None for one in summary.advice)
@@ -270,10 +276,10 @@ def _advice(summary: Figures, units: Units) -> Iterator[Line]:
         yield from _wrapped(summary.notes[0], units.width, "   ", 2)
     indent = 3
     room = max(units.width - indent - 10, 20)
-    for number, one in enumerate(summary.advice[:_ADVICE], 1):
+    for number, one in enumerate(summary.advice[:most], 1):
         saves = "" if one.saves_ns is None else units.ns(one.saves_ns)
         title = f"{one.kind.replace('_', ' ').capitalize()}{_beside(one, summary, units)}: "
-        first, *rest = _brief(title + one.evidence, room, 2, units.width - indent - room)
+        first, *rest = _brief(title + one.evidence, room, most_lines, units.width - indent - room)
         text = first[len(title) :] if first.startswith(title) else ""
         yield [
             (f"{number:<{indent}}", ""),
@@ -283,22 +289,23 @@ def _advice(summary: Figures, units: Units) -> Iterator[Line]:
         ]
         for text in rest:
             yield [(" " * indent + text, "")]
-        for text in _brief(one.do, units.width - indent, 2):
+        for text in _brief(one.do, units.width - indent, most_lines):
             yield [(" " * indent, ""), (text, "cyan")]
-    if len(summary.advice) > _ADVICE:
-        kinds = ", ".join(one.kind.replace("_", " ") for one in summary.advice[_ADVICE:])
-        yield [(f"   also: {kinds} (--table advice)", "dim")]
+    if len(summary.advice) > most:
+        kinds = ", ".join(one.kind.replace("_", " ") for one in summary.advice[most:])
+        texts = [f"   also: {kinds} ({start}--table advice)" for start in (command.replace(" prof", " summary", 1) + " ", "")]
+        yield [(texts[len(texts[0]) > units.width], "dim")]
 
 
 def _beside(one: Advice, summary: Figures, units: Units) -> str:
     """Behind its kind: the advice that it needs, what it saves in a step and without the advice above it:
-    ` (1.2 ms a step; 7.5 ms alone)`."""
+    ` (1.2 ms a step; 7.5 ms if done alone)`."""
     kinds = [other.kind for other in summary.advice]
     parts = [f"after {kinds.index(one.after) + 1}"] if one.after in kinds and one.after is not None else []
     if (saves := summary.a_step(one.saves_ns)) is not None:
         parts.append(f"{units.ns(saves)} a step")
     if (alone := differs_alone(one)) is not None:
-        parts.append(f"{units.ns(alone)} alone")
+        parts.append(f"{units.ns(alone)} if done alone")
     if one.peak_bytes:
         parts.append(f"and {mib(one.peak_bytes)} of the peak")
     return f" ({'; '.join(parts)})" if parts else ""

@@ -176,7 +176,7 @@ def _run(run: RunSteps) -> dict[str, object]:
 
 def _advice(one: Advice, of: Figures) -> dict[str, object]:
     share = f", {percent(one.saves_ns, of.wall_ns)}" if one.saves_ns is not None and of.wall_ns else ""
-    share += f", {human(alone, 'ns')} alone" if (alone := differs_alone(one)) is not None else ""
+    share += f", {human(alone, 'ns')} if done alone" if (alone := differs_alone(one)) is not None else ""
     share += f", and {mib(one.peak_bytes)} of the peak of memory" if one.peak_bytes else ""
     places = []
     for place in one.places:  # `3 x linear (M=512) in blocks.0, net.py:12: 1.20 ms`

@@ -115,6 +115,15 @@ def test_a_terminal_of_100_by_45_holds_it(captures: Path) -> None:
     assert "█" in colourless and "\x1b[3" not in colourless
 
 
+def test_a_terminal_shows_all_advice_in_full(captures: Path) -> None:
+    name = "kineto/h100_vit.json.gz"
+    short, full = (
+        bare(on_terminal(["summary", str(captures / name), *words], 90, 45)) for words in ([], ["--table", "advice"])
+    )
+    assert "4  Profiler overhead: " in full and "…" not in full and full.startswith("What to do first")
+    assert "   also: profiler overhead (" in short and "--table advice)" in short
+
+
 def test_the_whole_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     two_steps().write(tmp_path / "net.sqlite")
@@ -260,7 +269,9 @@ def test_advice_is_numbered_wrapped_and_counted(tmp_path: Path) -> None:
     assert json.loads(replace(of, advice=tuple(some)).json())["advice"][0]["places"][0]["op"] == "mm"
 
 
-@pytest.mark.parametrize(("alone_ns", "said"), [(1_000, ""), (1_100, ""), (4_000, "4.00 us alone"), (500, "500 ns alone")])
+@pytest.mark.parametrize(
+    ("alone_ns", "said"), [(1_000, ""), (1_100, ""), (4_000, "4.00 us if done alone"), (500, "500 ns if done alone")]
+)
 def test_what_advice_saves_alone_is_said_where_it_is_much_else(tmp_path: Path, alone_ns: int, said: str) -> None:
     of = summary_of(str(two_steps().write(tmp_path / "net.sqlite")))
     one = Advice("small_work", None, 5_000, "evidence", "line to write", (), 1_000, alone_ns)
