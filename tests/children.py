@@ -1,7 +1,5 @@
 """Processes that tests start: how a small program begins, and which of this one's children are still there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Shared by all tests: which of them may run at the same time, where captures are, and a terminal of known width."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

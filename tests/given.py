@@ -1,7 +1,5 @@
 """Given captures, each read once in a process. Tests share what is found in one, so none changes it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from functools import lru_cache

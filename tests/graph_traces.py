@@ -5,8 +5,6 @@ on kernels. All kernels of a replay carry the correlation id of the call that re
 linear layer, a relu and a product, and its kernels take 5, 1 and 3 us.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence

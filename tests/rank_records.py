@@ -4,8 +4,6 @@ Each layer computes, then its all_reduce runs beside the next layer's kernels; a
 may take longer in one layer. Every rank's clock is ahead by its own offset.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path

@@ -4,8 +4,6 @@ The host waits for the GPU at the end of each step, so that all ranks leave a st
 lost there, once. Times are us.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

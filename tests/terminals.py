@@ -1,7 +1,5 @@
 """A command on a terminal of a given size, as a user has it: standard output and error are one pseudo-terminal."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import json

@@ -1,7 +1,5 @@
 """What scripts/bench makes and checks its inputs with: a trace repeated, a capture held against the truth of its generator."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The command line as a user meets it: results, formats, and one clear line for everything that can be wrong."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

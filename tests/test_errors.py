@@ -1,7 +1,5 @@
 """Errors whose text depends on what Python said."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 from pathlib import Path

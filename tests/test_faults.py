@@ -3,8 +3,6 @@
 Thousands of such faults, and every kind of output: scripts/checks/run faults.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Whole files of every format: each command gives a result. scripts/checks/run fuzz changes them by the thousand."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`pyprof help TOPIC`: every page prints, what its placeholders name exists, and the words that it defines are in use."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 

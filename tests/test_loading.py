@@ -1,7 +1,5 @@
 """Loading by name: kinds of inputs, how often each is opened, and which modules are imported."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

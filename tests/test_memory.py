@@ -1,7 +1,5 @@
 """`--max-memory`: what a size is, and a file that needs more."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 import subprocess

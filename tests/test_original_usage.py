@@ -1,7 +1,5 @@
 """The lines of the original's documentation, less `apex.`, work as they stand: in a program and on the command line."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import io

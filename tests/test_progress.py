@@ -1,7 +1,5 @@
 """The bar on standard error: drawn while something takes long, gone when it ends, absent where nobody looks."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time

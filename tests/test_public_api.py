@@ -1,7 +1,5 @@
 """What people hold in Python: tables with NA for unknown values, one object a file, documents, errors."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import pydoc

@@ -1,7 +1,5 @@
 """What is given to others: one version, a wheel with every file, which works alone in an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 That they are what the tables' headers say is a test in test_help.py.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """The scripts: what they ask of nsys, nvprof and pip, which stand-ins write down."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Texts, lines and cells that nobody wrote for us: each is read as what it can be, counted or refused in one line, never a traceback."""
 
-from __future__ import annotations
-
 import io
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """What a stranger named reaches nobody as it is: no table, page, message or spreadsheet obeys it, hides it or drowns in it."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import io

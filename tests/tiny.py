@@ -1,7 +1,5 @@
 """Hand-written captures whose whole truth fits on a screen: an nsys export built row by row."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Callable, Iterable

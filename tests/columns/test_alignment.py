@@ -1,7 +1,5 @@
 """Aligning sequences: against the longest common subsequence by definition, and for examples with an obvious answer."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arrays made over Arrow's buffers equal pyarrow's own, with nulls and slices; pandas is never imported."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

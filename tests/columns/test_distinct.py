@@ -1,7 +1,5 @@
 """Distinct rows as numpy finds them, first and largest values, and columns put together of pieces, as wide as they must be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

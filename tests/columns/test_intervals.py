@@ -1,7 +1,5 @@
 """Unions, gaps and depths against counting every nanosecond."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Rows by a number in common, and orders by one column and by several, against numpy and plain Python."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Which ranges are set aside so that the rest nests, and which range is innermost, against a check of every pair."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

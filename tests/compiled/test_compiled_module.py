@@ -1,7 +1,5 @@
 """Generated modules read as syntax trees: hand-written ones whose every buffer is counted here by hand."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

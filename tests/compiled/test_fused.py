@@ -1,7 +1,5 @@
 """What a launch of a fused kernel moves, and what its name says, on inputs of a few numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

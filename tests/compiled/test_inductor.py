@@ -1,7 +1,5 @@
 """`pyprof inductor`: compiled programs recorded here on the CPU, and hand-written captures whose truth fits on a screen."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

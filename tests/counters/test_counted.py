@@ -1,7 +1,5 @@
 """Metrics -> FLOPs and bytes: each number below follows from the rules by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

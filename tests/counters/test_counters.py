@@ -1,7 +1,5 @@
 """`pyprof counters` from end to end: traces with counters, files of ncu beside a capture, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io

@@ -1,7 +1,5 @@
 """The same kernel as Nsight Compute, nsys and Kineto write it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyprof.counters.match import base, same_kernels, words

@@ -1,7 +1,5 @@
 """Which record a measured launch is: hand-written sequences, and a real capture against itself under Nsight Compute's names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The programs of pyprof/examples: each runs as its docstring says, and shows what it says, on the CPU."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """The example notebook runs from its first cell to its last, and shows a summary, three figures and what changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is checked of a recording on a GPU, from hand-made rows: no GPU is needed to judge."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

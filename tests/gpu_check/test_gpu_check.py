@@ -1,7 +1,5 @@
 """The check of a GPU where there is none: networks run and are recorded on the CPU, and what needs a GPU is listed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

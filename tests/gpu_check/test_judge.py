@@ -1,7 +1,5 @@
 """What the check of a GPU says of hand-made rows, one that passes and one that fails for each judgement."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

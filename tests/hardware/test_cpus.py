@@ -1,7 +1,5 @@
 """What was measured of this CPU is kept for this CPU, and a damaged file is as none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

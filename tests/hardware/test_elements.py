@@ -1,7 +1,5 @@
 """Element types in the names of kernels that work on lists of tensors."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyprof.hardware.kernels import element_type

@@ -1,7 +1,5 @@
 """The table of devices checked against itself, and looked up by the names that tools print."""
 
-from __future__ import annotations
-
 import csv
 import json
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Kernel names understood: every rule's own example, real names of many devices, and what Kineto recorded beside them."""
 
-from __future__ import annotations
-
 import bisect
 import gzip
 import json

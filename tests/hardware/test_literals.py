@@ -1,7 +1,5 @@
 """What is looked for before a regex is compiled is in every text that it matches."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

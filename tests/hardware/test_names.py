@@ -1,7 +1,5 @@
 """Kernel names: one spelling for every tool, against what the original parser printed and against c++filt's forms."""
 
-from __future__ import annotations
-
 import ast
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Occupancy against hand-made cases and against what Kineto computed on real devices."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """Calls under autocast and how they ran, from what torch's documentation says of its lists."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyprof.model.autocast import Cast, run_call, treatment

@@ -1,7 +1,5 @@
 """Texts of NVTX ranges: every grammar that is understood, and texts that only look like one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """pyprof.model.host: names of ranges that are opened again and again."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyprof.model.host import without_number

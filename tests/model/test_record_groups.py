@@ -1,7 +1,5 @@
 """Groups of records: two records are in one group if and only if they are alike in all columns that count."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

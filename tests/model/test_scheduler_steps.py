@@ -3,8 +3,6 @@
 Texts as the engines write them (vLLM's gpu_worker, SGLang's model_runner and profile_utils, ATOM, TensorRT-LLM's py_executor).
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A ledger beside a capture: how it is found, and what its lines say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

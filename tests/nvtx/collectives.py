@@ -3,8 +3,6 @@
 python tests/nvtx/collectives.py RANK STORE on|off       prints the results and, where on, the calls told, as JSON
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

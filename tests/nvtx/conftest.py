@@ -1,7 +1,5 @@
 """A recorder in place of NVTX, and a check after every test that torch is what it was."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A recorder in place of NVTX, and what torch's attributes are at a moment."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

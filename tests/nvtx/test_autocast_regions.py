@@ -1,7 +1,5 @@
 """Autocast: what a marker says of the region around an op, and our lists of ops against those of the installed torch."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable, Iterator

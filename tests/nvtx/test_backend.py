@@ -1,7 +1,5 @@
 """Handles, caps and the refusal to record nothing."""
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -1,7 +1,5 @@
 """torch.distributed on two processes over gloo: told, and the same with the instrumenter as without."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Whatever raises while a call is recorded reaches the program, and leaves no range open."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Qualified paths of modules, without anyone naming them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from nvtx_recording import Recorder

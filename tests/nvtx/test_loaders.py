@@ -1,7 +1,5 @@
 """Batches of DataLoaders in ranges, and what is left as it was."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from nvtx_recording import Recorder

@@ -1,7 +1,5 @@
 """`method="mode"`: ops told without a function of torch replaced."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

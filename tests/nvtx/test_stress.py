@@ -1,8 +1,6 @@
 """The instrumenter while other threads switch it, across forks, near the limit of recursion. All at once: scripts/checks/run
 stress."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """Every corner of torch works as without the instrumenter, with the same results."""
 
-from __future__ import annotations
-
 import operator
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Tracebacks and warnings are those of the program without the instrumenter."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """What an instrumented op tells, and that the op itself is untouched."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 

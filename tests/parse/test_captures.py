@@ -1,7 +1,5 @@
 """The parser on real captures: v100_lm field by field against the original PyProf, and the known facts of the others."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

@@ -1,7 +1,5 @@
 """Real torch.profiler captures: what each kernel's op is, checked against a plain reading of the events."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from functools import cache

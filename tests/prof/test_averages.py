@@ -1,7 +1,5 @@
 """The table that torch users know: against torch's own key_averages of the same run, and against a peer's on a GPU."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

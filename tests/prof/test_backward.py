@@ -1,7 +1,5 @@
 """Which kernel of a backward carries which part of it, however many are looked at at a time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is worked out for classes of records is what each of their records has by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How much of the kernel time of the given torch.profiler captures has a cost, and what is known to lack one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One cost an instance, shared among its main kernels; v100_lm's known numbers from our records and from the original's."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an op and the ops that it calls count together; over torch's whole operator database: scripts/checks/run formulas."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

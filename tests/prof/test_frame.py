@@ -1,7 +1,5 @@
 """Values of a frame that are worked out by columns: the same as record by record; and written in parts, the same as whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

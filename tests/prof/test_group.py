@@ -1,7 +1,5 @@
 """Rows chosen, sorted and grouped: against the table of all rows added up by hand."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

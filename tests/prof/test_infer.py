@@ -1,7 +1,5 @@
 """What a capture without options still tells: ResNet-50's known cost from sizes alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

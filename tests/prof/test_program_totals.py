@@ -1,7 +1,5 @@
 """Whole programs run here under torch.profiler: the sum over our records is FlopCounterMode's total of the same run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

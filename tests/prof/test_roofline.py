@@ -1,7 +1,5 @@
 """The roofline: least times from first principles, and lost time that adds up."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

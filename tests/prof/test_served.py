@@ -1,7 +1,5 @@
 """Windows and experts of an inference engine, from kernels' names and grids and from a model's config.json."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One model on two makers' GPUs: the same work, and each held against its own roofline."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Kernels before which the device waited for the host, and those that stood in a queue."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

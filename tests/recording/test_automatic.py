@@ -1,7 +1,5 @@
 """What `pyprof run` records of a program of which it knows nothing: each way to end leaves a capture and a line that says of what."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Frames of imports and of compiling are left out of a recording, and those around them are told rightly."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -1,7 +1,5 @@
 """A recorded program that forks, replaces itself or takes torch apart ends as it would alone, and is recorded."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The writer of the ledger: which marks end a step, what a device adds and when nothing is asked of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """Which processes run, and an end to those with a mark."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The allocator's history of a recording: what torch is asked for on a GPU, with a stand-in for torch.cuda."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

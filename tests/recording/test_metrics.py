@@ -1,7 +1,5 @@
 """Hardware metrics asked of torch.profiler: which way each torch has, without a GPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """nsys that fails by itself is started again; a program that ran is not."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`pyprof.profile` and the counting of steps: what is recorded begins and ends with a step, and torch is as before."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

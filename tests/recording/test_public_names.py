@@ -1,7 +1,5 @@
 """`pyprof.capture` and `pyprof.load` are functions in whatever order what is imported, at run time and for mypy."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

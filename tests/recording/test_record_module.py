@@ -1,7 +1,5 @@
 """Generated modules recorded by themselves, where no compiler is needed: written here in the form that TorchInductor gives them."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where files of a recording end up: never in the place of another, whoever wrote that, and when."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """`pyprof run`: the program is what it is without it, and what it did comes out as a table."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import pty

@@ -1,7 +1,5 @@
 """pyprof.recording.torchprof: the schedule against torch's own, and the files that are written."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Which API calls make the host wait for the device."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

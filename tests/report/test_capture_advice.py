@@ -1,7 +1,5 @@
 """Advice about the capture itself, on captures whose truth is on the screen, and on real ones."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

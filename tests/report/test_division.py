@@ -1,7 +1,5 @@
 """The division of time on captures whose truth is on the screen, and against counting every nanosecond."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

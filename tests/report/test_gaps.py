@@ -1,7 +1,5 @@
 """`pyprof gaps`: rows and sums on captures whose truth is on the screen, against counting every nanosecond, and on real ones."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Causes of idle time and the advice on it, on captures whose truth is on the screen, and on real ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

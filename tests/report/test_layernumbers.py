@@ -1,7 +1,5 @@
 """Numbers of layers are left out as one search over the whole path leaves them out."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """One engine of time: windows and steps of given cases and of small twins of them; records say what their capture says."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -1,7 +1,5 @@
 """The figures of a ledger, and the verdict on two: what counts as a step of the program's own, and what as noise."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

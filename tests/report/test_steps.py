@@ -1,7 +1,5 @@
 """Steps of captures whose truth is on the screen: which ranges are steps, which are parts of one, and what is set-up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

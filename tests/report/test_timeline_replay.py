@@ -1,7 +1,5 @@
 """The replay of a timeline against a simulator of host, queues, streams and events, and against what is known of given captures."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

@@ -1,7 +1,5 @@
 """Captures of programs on a GPU that do not show its work, or not most of it: they begin with what is missing, and tell no rates."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Utilisation: FLOPs as FlopCounterMode counts them on programs run here, peaks and bounds on captures that fit on a screen."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path

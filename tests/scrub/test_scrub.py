@@ -1,7 +1,5 @@
 """Copies to be given away: no planted secret is in the raw bytes of any format, and the tables are the same."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

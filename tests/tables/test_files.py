@@ -1,7 +1,5 @@
 """Output files are there whole or not at all, with the user's permissions, and never replace what they are read from."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """The formats: what is printed for a small table, exactly."""
 
-from __future__ import annotations
-
 import csv
 import io
 

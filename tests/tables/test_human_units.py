@@ -1,7 +1,5 @@
 """Numbers in units that people read, and bars."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

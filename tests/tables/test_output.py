@@ -1,7 +1,5 @@
 """Options of a table on the command line: conditions, columns, formats and files, and what is wrong usage."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A table as Python objects and as HTML: unknown is None, lists stay lists, every text is escaped."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows as Arrow makes them are the rows that Python makes, character by character."""
 
-from __future__ import annotations
-
 import io
 import math
 from random import Random

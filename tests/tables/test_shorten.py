@@ -1,7 +1,5 @@
 """Shortened texts: what tells them apart stays."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

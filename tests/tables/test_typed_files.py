@@ -1,7 +1,5 @@
 """A table as Parquet: the values that it has, the same bytes each time, and each distinct text stored once."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

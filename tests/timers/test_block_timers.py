@@ -1,7 +1,5 @@
 """Block timers on readings written by hand, and the command that reports on them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

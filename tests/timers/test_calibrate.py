@@ -1,7 +1,5 @@
 """`pyprof doctor --calibrate`: rates are work over time, and are kept and told."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`pyprof bench`: which call is chosen, and the table that comes of it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Timing generated kernels: what does not need a GPU of the part that does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A process for what a capture names: what it crashes over, or does for ever, ends that process alone."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

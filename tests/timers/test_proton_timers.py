@@ -1,7 +1,5 @@
 """Traces of Proton's instrumented kernels, written here as Proton writes them: times are corrected, or unknown."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

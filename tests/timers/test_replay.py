@@ -1,7 +1,5 @@
 """A recorded call made again: the same op, shapes, types and strides; nothing that a file names is run but ops of torch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

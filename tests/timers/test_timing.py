@@ -1,7 +1,5 @@
 """pyprof.timeit: the calls it makes, the numbers it takes from them, and the device it takes them on."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace

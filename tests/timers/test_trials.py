@@ -1,7 +1,5 @@
 """What `pyprof bench --advice` runs: the work of most time that each kind of advice applies to, and what it is held against."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A Triton kernel that times itself: its code for sm_90, compiled without a GPU, and what the interpreter measures."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

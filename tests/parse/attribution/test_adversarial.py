@@ -1,7 +1,5 @@
 """Odd but legal captures and records: edges of time, threads, columns and text that must neither mislead nor crash."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 from typing import Any

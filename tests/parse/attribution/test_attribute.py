@@ -1,7 +1,5 @@
 """Attribution on captures whose whole truth is on the screen."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an op's formula asks for beyond the op's own arguments: the ops inside it, the step of a serving engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

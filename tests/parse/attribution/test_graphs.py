@@ -1,7 +1,5 @@
 """CUDA graphs: each replay is an execution of its own, in the step that launched it, under the ranges that recorded its nodes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pyprof.loading.load import load_capture

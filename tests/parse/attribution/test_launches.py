@@ -1,7 +1,5 @@
 """Which API call launched an activity, and whose ranges it takes, where ids, threads and domains are awkward."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

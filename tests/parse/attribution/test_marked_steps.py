@@ -1,7 +1,5 @@
 """Steps of serving engines: which annotations make one step, and which kernels a step launched. All truths by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The nearest and the outermost of the ranges around a position, against walking up from each."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@ Captures drawn at random hold several processes, threads and streams, graphs wit
 start/end ranges that cross, ranges never closed, calls without thread, kernels without launch, ids used twice.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Rule 4: what owns a backward function where several forward ranges show its number."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rule 5: in which part of a step a kernel ran, and what is unknown since nothing tells."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rules 3 to 5 on hooks, DTensors, compiled functions, pipelines and libraries: whose op is a kernel, and what it costs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

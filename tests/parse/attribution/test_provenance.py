@@ -1,7 +1,5 @@
 """Source lines of compiled kernels from Inductor's kernel_information.json beside the trace."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Forward ops that run again in backward: hand-written captures, and torch's own checkpointing recorded here."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Replays of graphs explained by the trace of their capture: on small traces whose whole truth is seen, and on real ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

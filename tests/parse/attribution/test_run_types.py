@@ -1,7 +1,5 @@
 """Ops under autocast in captures of a GPU that fit on a screen: types of the op, bytes of its casts, backward."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

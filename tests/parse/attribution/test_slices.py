@@ -1,7 +1,5 @@
 """Slices of time: what lies in each, and that attribution by slices is that of the whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`--cache`: a capture is parsed once; no other capture or version is ever taken for it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

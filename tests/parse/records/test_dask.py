@@ -1,7 +1,5 @@
 """A data set made on a dask cluster of this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

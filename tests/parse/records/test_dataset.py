@@ -1,7 +1,5 @@
 """Many captures: a data set by rank that goes on where it stopped and names what failed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Every integer column of Records comes back from net.dict and from Parquet, each line's own number in its own row."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

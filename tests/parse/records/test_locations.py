@@ -1,7 +1,5 @@
 """Captures and data sets in stores that fsspec reaches: the memory of this process, and files by URL."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Parquet: every record comes back as it was, other programs read the columns, and what is not used is not read."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """net.parquet as DuckDB and pandas see it: grouped by op and layer, and the FLOPs of products by the shapes of their arguments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Options for kinds, steps, ranges and times; malformed values are usage errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

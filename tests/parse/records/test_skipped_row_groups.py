@@ -1,7 +1,5 @@
 """Row groups that cannot hold what is asked for are not read, and the answer is the same as if they were."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path

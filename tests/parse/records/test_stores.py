@@ -1,7 +1,5 @@
 """Stores that stop answering, and a server of S3 that fails half-way: one line or an interrupt's end, and the next run completes."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One run through both readers: a torch.profiler trace, and the nsys export which that run would have given."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Tasks in processes: results, tasks that raise, processes that die; and a run that is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """nsys exports read by whole columns: the same answer as row by row, for sound files and for odd ones."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from contextlib import closing

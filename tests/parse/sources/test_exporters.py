@@ -3,8 +3,6 @@
 tests/data/README.md says how the files were made; `python scripts/compat.py --only nsys` does the same with the tools themselves.
 """
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """pyprof.parse.sources.gunzip: the text that the gzip module gives, one line for what is damaged, an end at any time."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

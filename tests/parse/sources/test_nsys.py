@@ -1,7 +1,5 @@
 """nsys exports of odd and old shapes."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """nvprof's file, written row by row: mangled names, ranges in two rows, the thread in a C union."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import struct

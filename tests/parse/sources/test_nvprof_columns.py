@@ -1,7 +1,5 @@
 """nvprof's files read by whole columns: the same answer as row by row, for sound files and for odd ones, in any order of rows."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import subprocess

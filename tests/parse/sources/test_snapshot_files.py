@@ -1,7 +1,5 @@
 """Pickles that are no snapshots, damaged or hostile: one line each, and nothing of them runs."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import struct

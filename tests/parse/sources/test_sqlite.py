@@ -1,7 +1,5 @@
 """What lies beside an SQLite file by SQLite's own names, and is opened with it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """Runs torch and records what it did as OpCalls: the oracle against which the formulas are held."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Formulas held against torch: its own counter, what autograd runs, what is really stored, and the signatures of its ops."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from types import CodeType

@@ -1,7 +1,5 @@
 """Promotion, broadcasting and stored sizes, held against torch."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

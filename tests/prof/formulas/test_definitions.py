@@ -4,8 +4,6 @@ Each definition is first held to be that of the op, by its values; then its mult
 the formula says. A sum of n terms counts n additions, as it begins at zero: so a multiply-add is 2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -4,8 +4,6 @@ What is computed once a row, not once an element (a mean, an epsilon, the weight
 formulas. Ops that move chosen elements run over a memory that counts what it is asked for.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable

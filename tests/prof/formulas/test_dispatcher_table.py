@@ -1,7 +1,5 @@
 """Costs, worked out by hand, of ops of the dispatcher that no build for a CPU runs, or that only libraries and compilers call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 Signatures as in the given captures, or as the projects register them.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

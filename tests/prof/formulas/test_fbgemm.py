@@ -1,7 +1,5 @@
 """Ops of fbgemm_gpu by definition; signatures as the given traces of DLRM have them."""
 
-from __future__ import annotations
-
 from pyprof.model.opcall import UNKNOWN
 from pyprof.prof.formulas import evaluate, evaluate_backward
 from tests.prof.formulas.formula_oracles import call, t

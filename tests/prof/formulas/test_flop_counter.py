@@ -5,8 +5,6 @@ Its weight gradient of a convolution leaves the groups out: one group. Flash and
 these ops take (B, S, H, D): they are compared packed, (T, H, D) and (1, T, H, D), where it reads them right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

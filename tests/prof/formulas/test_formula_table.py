@@ -1,7 +1,5 @@
 """The table of ops: (name, arguments, FLOPs, bytes), worked out by hand; and what the original PyProf got wrong or died of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

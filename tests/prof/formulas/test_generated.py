@@ -1,7 +1,5 @@
 """Kernels that a compiler generated: bytes of their arguments, products where Inductor counted them."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyprof.model.opcall import OpCall, TensorSpec

@@ -1,7 +1,5 @@
 """autograd.Functions and ops of training libraries: against torch's own ops of the same meaning, by counting, by definition."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

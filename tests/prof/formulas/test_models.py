@@ -1,7 +1,5 @@
 """Whole layers and models: recurrent layers against what they are made of, optimizers as torch runs them, peers' tables, ResNet-50."""
 
-from __future__ import annotations
-
 import ast
 import csv
 from pathlib import Path

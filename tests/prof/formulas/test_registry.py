@@ -1,7 +1,5 @@
 """Names, binding of recorded arguments to formulas, and evaluation that never raises."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,8 +3,6 @@
 A new release of torch shows here what it brings: an op without a formula, or a group that has become empty.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -3,8 +3,6 @@
 Where the two differ, the reason stands here, and the difference is exactly that: a convention, or what TraceLens counts wrongly.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import math

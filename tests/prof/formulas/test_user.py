@@ -1,7 +1,5 @@
 """A user's file of formulas: its ops have costs, its faults are one line with a hint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`pyprof diff` on pairs of captures whose difference was written down first, on random splits of one program, on real pairs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

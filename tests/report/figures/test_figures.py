@@ -1,7 +1,5 @@
 """Figures for a notebook: their numbers are the page's, unknown has a reason, names out of a capture stay text."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Figures in a real browser: names out of a capture are shown as they are, no link, no element, nothing runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

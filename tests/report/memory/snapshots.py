@@ -1,7 +1,5 @@
 """Small snapshots of torch's allocator, written by hand."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

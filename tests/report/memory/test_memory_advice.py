@@ -1,7 +1,5 @@
 """Advice on memory: every kind from a recording made for it, and the same things not advised without their cause."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

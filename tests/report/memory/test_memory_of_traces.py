@@ -1,7 +1,5 @@
 """`pyprof memory` on traces of torch.profiler and exports of nsys."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

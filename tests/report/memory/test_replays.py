@@ -1,7 +1,5 @@
 """`pyprof memory` on snapshots written by hand, whose whole truth fits on a screen; and on the given ones, to the byte."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

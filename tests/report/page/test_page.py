@@ -1,7 +1,5 @@
 """The page: its data adds up to the summary, its policy lets its own script and style in and nothing else, names stay text."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import json

@@ -1,7 +1,5 @@
 """The page in a real browser: charts are there, filters filter, zoom zooms, nothing leaves, nothing of a name runs."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

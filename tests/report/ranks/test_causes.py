@@ -1,7 +1,5 @@
 """Work of ranks compared: medians by layer and op, and pauses for want of a launch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

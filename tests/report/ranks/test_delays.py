@@ -1,7 +1,5 @@
 """Delays of collective calls, each counted once, on jobs of a few of them whose times are written down."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the host did in pauses, on a trace of two threads that fits on a screen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

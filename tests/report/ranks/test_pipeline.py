@@ -1,7 +1,5 @@
 """The bubble of pipelines whose whole truth is written down, us: two stages on GPUs that NCCL connects."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clocks from the ends of collectives, against offsets that were put there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

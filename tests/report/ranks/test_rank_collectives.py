@@ -1,7 +1,5 @@
 """Which collective a kernel ran, from its name and the ops around it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The report of ranks on jobs whose truth is known, on damaged ones, and on real captures."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Records with anything in any column: the report tells what it can and never falls over."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which collectives of two ranks are the same one, told by the times between their ends."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

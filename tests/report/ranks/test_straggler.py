@@ -1,7 +1,5 @@
 """Which rank is named and why, on jobs whose truth is written down: one reason, one that nearly is, two that compete, none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

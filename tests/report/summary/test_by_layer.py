@@ -1,7 +1,5 @@
 """The summary's time by layer: wrappers of torch left out, siblings of one class as one, told below where most of the time is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Prefill and decode of a serving engine apart in the summary: times, tokens a second, work, share of the roofline, by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The summary of captures whose truth fits on a screen, and of real ones: sums, JSON, tables, the screen."""
 
-from __future__ import annotations
-
 import json
 import re
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """A summary as a notebook shows it: its figures and tables, nothing that a name out of a capture could be but text."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Timelines as Perfetto's own reader has them: the same slices, arrows and counters to the nanosecond, and nothing refused."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Timelines: what is drawn of a capture whose whole truth fits on a screen, and that it is valid for whoever draws it."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

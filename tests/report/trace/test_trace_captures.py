@@ -1,7 +1,5 @@
 """Timelines of real captures: valid for whoever draws them, and read back to the same capture."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

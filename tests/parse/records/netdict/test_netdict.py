@@ -1,7 +1,5 @@
 """net.dict: lines that are JSON and Python at once, read back to the same records; the original's lines read too."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

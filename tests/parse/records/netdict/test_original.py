@@ -1,7 +1,5 @@
 """Sequence numbers in lines: patterns give what each record's own view gives."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

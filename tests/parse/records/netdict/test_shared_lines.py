@@ -1,7 +1,5 @@
 """Lines whose meaning is remembered are read as they are one by one."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

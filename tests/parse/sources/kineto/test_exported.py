@@ -1,7 +1,5 @@
 """Markers in the timelines that pyprof writes: read back to the same."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

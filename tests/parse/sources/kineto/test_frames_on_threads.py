@@ -1,7 +1,5 @@
 """Rows on threads: what lies around what, and what is open when."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """pyprof.parse.sources.kineto.reader: on a trace whose program is known, on small traces written here, and on real captures."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """pyprof.parse.sources.kineto.events: blocks, exact times, and text that is not quite JSON."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

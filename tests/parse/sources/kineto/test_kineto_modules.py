@@ -1,7 +1,5 @@
 """Calls of modules in small traces -> the paths of layers: by ids of callers, by time where these are lost, by the model's names."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

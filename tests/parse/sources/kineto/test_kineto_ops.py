@@ -1,7 +1,5 @@
 """pyprof.parse.sources.kineto.ops: recorded inputs as arguments."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """pyprof.parse.sources.kineto.python: which frame is the user's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

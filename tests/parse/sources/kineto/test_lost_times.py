@@ -1,7 +1,5 @@
 """Traces of torch.profiler whose records are lost, odd or written in another way: read where the meaning is certain."""
 
-from __future__ import annotations
-
 import codecs
 import copy
 import gzip

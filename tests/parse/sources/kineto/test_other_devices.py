@@ -4,8 +4,6 @@ Events as their writers write them: Kineto's XPU plugin (XpuptiActivityHandlers.
 (trace_event_manager, torch_op_bean, msprof's task timeline).
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

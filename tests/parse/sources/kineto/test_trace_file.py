@@ -1,7 +1,5 @@
 """pyprof.parse.sources.kineto.trace_file: results do not depend on where blocks end."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

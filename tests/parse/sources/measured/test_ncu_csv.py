@@ -1,7 +1,5 @@
 """CSV of Nsight Compute in the variants that its versions and options write."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Reports of Nsight Compute. None may be given away, so those that Debian's package brings are read where they are found."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

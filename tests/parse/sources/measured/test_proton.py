@@ -1,7 +1,5 @@
 """Profiles of Triton's Proton."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

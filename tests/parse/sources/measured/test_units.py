@@ -1,7 +1,5 @@
 """Units and numbers as Nsight Compute spells them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables read from the pages of an SQLite file, against what SQLite itself says of the same file."""
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 import tempfile
