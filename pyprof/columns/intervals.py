@@ -18,7 +18,6 @@ from pyprof.columns.types import Array, Floats, Ints
 
 _FEW_ROWS = 1 << 10  # up to here integer sums take no time
 _FEW_GROUPS = 1 << 16  # up to here rows are sorted by group first
-_LEAST = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""Columns -> the order of their rows, and the rows of another column that hold the same numbers."""
+"""Columns -> the order of their rows, their runs, and the rows of another column that hold the same numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from pyprof.columns.distinct import row_type
 from pyprof.columns.nesting import any_order, runs, stable_order
-from pyprof.columns.types import Array, Bools
+from pyprof.columns.types import Array, Bools, Integers, Ints
 
 
 def ascending(values: Array) -> bool:
@@ -31,6 +31,19 @@ def same_as_before(values: Array, order: Array) -> Bools:
     """Whether each value, in this order, equals the one before it; one shorter than the order."""
     ordered = values[order]
     return np.asarray(ordered[1:] == ordered[:-1])
+
+
+def places_in_runs(begins: Bools) -> Ints:
+    """Each row's place in its run, from 0. begins: whether a run begins at a row, as at the first."""
+    rows = np.arange(len(begins))
+    return rows - np.maximum.accumulate(np.where(begins, rows, 0))
+
+
+def rows_of_spans(first: Integers, last: Integers) -> tuple[Ints, Ints]:
+    """All rows of the spans first:last, and before each the number of its span: 2:4, 7:8 -> (0 0 1), (2 3 7)."""
+    count = last - first
+    span = np.repeat(np.arange(len(count)), count)
+    return span, np.arange(len(span)) - np.repeat(np.cumsum(count) - last, count)
 
 
 def first_rows(known: Array, wanted: Array) -> Array:

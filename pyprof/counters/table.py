@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.sorting import rows_of_spans
 from pyprof.columns.types import Floats, Ints
 from pyprof.counters.counted import Counted, counted, known_sum
 from pyprof.counters.match import HOW, Match, base
@@ -403,10 +404,10 @@ def sample_table(samples: Samples, records: RecordTable) -> Table:
 def _shares(times: Ints, start: Ints, end: Ints, group: Ints) -> tuple[Ints, Ints, Ints]:
     """(group, sample, ns) where the intervals of a group fill at least half of the time since the sample before."""
     first = np.maximum(np.searchsorted(times, start, "right"), 1)
-    many = np.maximum(np.minimum(np.searchsorted(times, end, "left"), len(times) - 1) - first + 1, 0)
-    at = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many) + np.repeat(first, many)
-    part = np.minimum(np.repeat(end, many), times[at]) - np.maximum(np.repeat(start, many), times[at - 1])
-    keys, inverse = np.unique(np.repeat(group, many) * len(times) + at, return_inverse=True)
+    last = np.minimum(np.searchsorted(times, end, "left"), len(times) - 1) + 1
+    row, at = rows_of_spans(first, np.maximum(first, last))
+    part = np.minimum(end[row], times[at]) - np.maximum(start[row], times[at - 1])
+    keys, inverse = np.unique(group[row] * len(times) + at, return_inverse=True)
     of, at = np.divmod(keys, max(len(times), 1))
     since = times[at] - times[at - 1] if len(at) else at
     filled = np.minimum(np.bincount(inverse, part, len(keys)).astype(np.int64), since)  # kernels may run beside each other

@@ -164,7 +164,7 @@ def _architecture(name: str, cc: Capability | None) -> str:
 
 
 def named(given: str) -> Gpu:
-    """The device that the user names: one of the table, or a JSON file. Raises InputError if it is none, or several."""
+    """The device that the user names: from the table or a JSON file. Raises InputError if unknown or several."""
     if given.endswith(".json") or Path(given).is_file():
         return from_file(given)
     found = _of_table(given)

@@ -77,16 +77,16 @@ def visible(text: str) -> str:
 
 
 def marked(text: str, most: int = MOST) -> str:
-    """The text as it is shown, at most so many characters of it, between the marks."""
+    """The text as it is shown: between the marks, at most `most` characters of it."""
     shown = visible(text[: 8 * most]).translate(_INSIDE)
     return f"{OPEN}{shown if len(shown) <= most else shown[: most - 1] + '…'}{CLOSE}"
 
 
 def bare(text: str) -> str:
-    """A text that came back as it was shown, without the marks."""
+    """The text without its marks: a client sends it back as it was shown."""
     return text.removeprefix(OPEN).removesuffix(CLOSE)
 
 
 def is_plain(text: str) -> bool:
-    """Whether it is shown as it is, and can be asked for so."""
+    """Whether `marked` shows the text unchanged, so that a client can ask for it by this name."""
     return bare(marked(text)) == text

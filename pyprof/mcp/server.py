@@ -61,7 +61,7 @@ class Worker:
 
 
 def server_of(folders: Folders) -> Server[Any]:
-    """The server of some folders."""
+    """A server that answers about the captures in these folders."""
     worker = Worker(Session(folders))
 
     async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:

@@ -18,11 +18,9 @@ WORK = ("loading", "compilation", "allocation", "generated", "long_calls", "call
 allocation: device memory is allocated or freed; generated: on a CPU code of torch.compile runs, whose kernels are in no trace;
 long_calls: API calls of at least 1 ms that launch or wait; call_pauses, op_pauses: at least 1 ms in which the launching threads
 began and ended no API call (and began no op)."""
-
-
 PLACE_KINDS = ("range", "function", "op", "call")
-RECORDING = "(recording)"  # the name of the place that is all functions of the recorder
 """Kinds of places of the host: the user's ranges and layers, Python and C functions, ops, API calls."""
+RECORDING = "(recording)"  # the name of the place that is all functions of the recorder
 
 
 def without_number(name: str) -> str:

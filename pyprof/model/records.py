@@ -27,7 +27,9 @@ PHASES = ("forward", "backward", "optimizer", "communication", "copy")
 
 # Of net.parquet: another column, one less, or a change of name, type or meaning makes a new version.
 SCHEMA_VERSION = 5
-# name: (numpy type, meaning). An integer that is added here is written to and read from net.dict and Parquet.
+# name: (numpy type, meaning). To add one, declare it here; net.dict (last in a line) and Parquet then keep it. It gets its
+# values in attribution's `_columns`, or from a column of the same name of trace.py's `activities`, which sources may fill. To
+# show it, give it an entry in prof/columns.py and run scripts/make_schemas.py.
 COLUMNS: dict[str, tuple[str, str]] = {
     "kind": ("i1", "ActivityKind code"),
     "start_ns": ("i8", "begin, in ns on the capture's clock"),
@@ -50,10 +52,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "bytes": ("i8", "bytes copied or set (memcpy, memset)"),
     "copykind": ("i1", "CUPTI copy kind: HtoD, DtoH, ..."),
     "graph_node": ("i8", "CUDA-graph node"),
-    "gpu": (
-        "i4",
-        "code into gpus; of an op on the CPU: the device whose work for it was not recorded",
-    ),
+    "gpu": ("i4", "code into gpus; of an op on the CPU: the device whose work for it was not recorded"),
     "launch_ns": ("i8", "begin of the API call that launched it"),
     "launch_dur_ns": ("i8", "time of this call, of a range that is a row its whole time, in ns"),
     "instance": ("i8", "op instance, numbered from 0 in order of begin"),

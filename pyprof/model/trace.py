@@ -47,6 +47,7 @@ class ColumnType(NamedTuple):
 
 
 _c = ColumnType
+# A column of `activities` that records.py declares under the same name goes into the records as it is.
 TABLES: dict[str, tuple[ColumnType, ...]] = {
     "activities": (
         _c("kind", "i1", "ActivityKind code"),
@@ -67,11 +68,7 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
         _c("smem_bytes", "i4", "shared memory per block, static and dynamic together"),
         _c("bytes", "i8", "bytes moved (memcpy) or set (memset)"),
         _c("copykind", "i1", "CUPTI copy kind, see COPY_KINDS"),
-        _c(
-            "graph_node",
-            "i8",
-            "node of a CUDA or HIP graph; where not recorded its number in the replay; -1 no graph",
-        ),
+        _c("graph_node", "i8", "node of a CUDA or HIP graph; where not recorded its number in the replay; -1 no graph"),
         _c("range", "i8", "kind cpu: the row of `ranges` that this activity is"),
     ),
     "launches": (

@@ -1,4 +1,7 @@
-"""Every column of prof, one entry each: columns of records (with a function), of groups, and of torch's table."""
+"""Every column of prof, one entry each: columns of records (with a function), of groups, and of torch's table.
+
+After a change run scripts/make_schemas.py, which describes them anew.
+"""
 
 from __future__ import annotations
 

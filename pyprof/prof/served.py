@@ -18,7 +18,7 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.intervals import summed
-from pyprof.columns.types import Bools, Ints
+from pyprof.columns.types import Ints
 from pyprof.errors import InputError
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import Records
@@ -44,7 +44,7 @@ _used = Model()
 
 
 def use_model(path: str) -> None:
-    """Take sizes from a model's config.json from here on. Raises InputError if it cannot be read or is none."""
+    """Take sizes from a model's config.json from here on. Raises InputError if it cannot be read or is not one."""
     global _used
     hint = "give the config.json of a model of Hugging Face"
     try:
@@ -163,7 +163,7 @@ def _short_layers(records: Records, rows: Ints) -> tuple[Ints, Ints] | None:
 
 
 class Tiles(NamedTuple):
-    """One launch of a product of experts: features that its tiles cover, and how many tiles of so many tokens there are."""
+    """One launch of a product of experts: features and tokens of a tile, and how many tiles of tokens were launched."""
 
     features: int
     launched: int
@@ -198,7 +198,9 @@ def _experts(records: Records, rows: Ints, model: Model) -> Iterator[tuple[OpCal
     """Calls with `top_k`, `sizes` (hidden and inner) and whether these are padded."""
     calls = [formulas.evaluate(call).cost.flops is None for call in records.calls]
     rows = rows[np.array([*calls, False], np.bool_)[records["call"][rows]]]
-    products = rows[_multiply(records, rows)]
+    names, _, inverse = distinct_rows(records["name"][rows])
+    tiled = np.array([tiles_of(records.strings[name], (1, 1)) is not None for name in names[0].tolist()], np.bool_)[inverse]
+    products = rows[tiled & (records["kind"][rows] == ActivityKind.KERNEL)]
     order = np.lexsort((records["start_ns"][products], records["instance"][products]))
     products = products[order]
     instance = records["instance"][products]
@@ -221,14 +223,6 @@ def _experts(records: Records, rows: Ints, model: Model) -> Iterator[tuple[OpCal
             call = records.calls[code]
             sizes = (("top_k", model.top_k), ("sizes", (model.hidden, model.inner)), ("padded", True))
             yield call._replace(kwargs=(*call.kwargs, *sizes)), records["instance"][rest[records["call"][rest] == code]]
-
-
-def _multiply(records: Records, rows: Ints) -> Bools:
-    """Whether rows are products of experts whose tiles are in their names."""
-    names, _, inverse = distinct_rows(records["name"][rows])
-    known = [tiles_of(records.strings[name], (1, 1)) is not None for name in names[0].tolist()]
-    found: Bools = np.array(known, np.bool_)[inverse] & (records["kind"][rows] == ActivityKind.KERNEL)
-    return found
 
 
 def _of_tiles(call: OpCall, ran: list[Tiles | None], model: Model) -> OpCall | None:

@@ -53,23 +53,22 @@ class KnownSums(NamedTuple):
         return [part / whole if whole else None for part, whole in times]
 
     def by(self, group: Ints, count: int) -> KnownSums:
-        """Sums of these sums. group: of each, 0 to count - 1."""
+        """Add up sums by group. group: the group of each sum, 0 to count - 1."""
         total, *others = self
         return KnownSums(exact_sum(total, group, count), *(summed(group, column, count) for column in others))
 
     def take(self, groups: Any) -> KnownSums:
-        """The sums of some groups."""
         return KnownSums(*(column[groups] for column in self))
 
 
 def is_enough(known_ns: Any, all_ns: Any, number: Any, rows: Any) -> Any:
-    """Whether rows with a known value stand for all of their group: their time and number, and those of all (numbers, or
-    columns of them)."""
+    """Whether rows with a known value may stand for their whole group. known_ns, number: time and number of these rows; all_ns,
+    rows: of all rows; each a number, or a column with one for each group."""
     return (number > 0) & ((number == rows) | (known_ns > LEAST_KNOWN * all_ns))
 
 
 def sums_of(values: AnyInts, time_ns: Ints, group: Ints, count: int) -> KnownSums:
-    """The sums by group of values of which those below 0 are unknown."""
+    """Sums by group. A value below 0 is unknown."""
     known = values >= 0
     return KnownSums(
         exact_sum(np.where(known, values, 0), group, count),

@@ -53,7 +53,7 @@ class Compilations:
         self.collect()
 
     def stop(self) -> None:
-        """The program ends."""
+        """Collect the last events and give the loggers back, as the program ends."""
         self.collect()
         for logger, taken in self._filters:
             logger.removeFilter(taken)

@@ -109,7 +109,9 @@ def _program_recorded(orig: Callable[..., None]) -> Callable[..., Any]:
 
     def exec_module(self: object, module: ModuleType) -> None:
         path = getattr(getattr(module, "__spec__", None), "origin", None)
-        held = getattr(_local, "held", 0) if isinstance(path, str) and _is_own(path, home) else 0
+        path = os.path.abspath(path) if isinstance(path, str) else ""
+        own = path.startswith(home) and not path.startswith(_libraries)
+        held = getattr(_local, "held", 0) if own else 0
         for _ in range(held):  # by no function of ours, whose return would be recorded and its call not
             _local.held -= 1
             _go_on(_state())
@@ -123,11 +125,6 @@ def _program_recorded(orig: Callable[..., None]) -> Callable[..., Any]:
                     _stop(_state())
 
     return _like(exec_module, orig)
-
-
-def _is_own(path: str, home: str) -> bool:
-    path = os.path.abspath(path)
-    return path.startswith(home) and not path.startswith(_libraries)
 
 
 def around_compiles(begins: _Action, ends: _Action) -> None:

@@ -98,7 +98,7 @@ class LedgerWriter:
         self.mark(by, step.number + 1 if step is not None and step.by == by else 0)
 
     def exhausted(self) -> None:
-        """The step that has just begun is none."""
+        """Take back the step that has just begun: the loop is over."""
         if self._step is not None and self._step.by in _OURS:
             self._step = None
 

@@ -71,9 +71,10 @@ def ns_per_byte() -> float:
 
 
 class Pace:
-    """Steps recorded and not -> `longer`: the seconds that recorded ones, and writing them, took beyond the longest other one.
+    """Times of recorded and unrecorded steps -> `longer`: the seconds that recording and writing have cost the program.
 
-    As long as no step but the first ran unrecorded, only what we do between steps is known to be beyond the program's own time.
+    Each recorded step counts with its time beyond the longest unrecorded one. Until a step after the first ran unrecorded, only
+    our own work between steps is known to be a cost.
     """
 
     def __init__(self, recorded: bool) -> None:
@@ -224,10 +225,9 @@ class Automatic:
                 self._first, self._compiled, part.compiles = max(self._first, self.number + 1), True, True
 
     def compiled(self, *_: object) -> None:
-        """torch.compile has compiled. A program that makes no steps is recorded anew from here on.
+        """Called when torch.compile has compiled: record a program without steps anew from here on.
 
-        Not inside of a backward pass or of compiled code, whose own ranges are open; and in turn as one of the two kinds of
-        recording.
+        Not inside a backward pass or compiled code, whose ranges are open. The two kinds of recording take turns.
         """
         with self._lock:
             part = self._part
@@ -319,7 +319,7 @@ def print_top(records: Records, stream: IO[str], count: int, width: int) -> None
 
 
 def main() -> None:
-    """Write the table, or one line with the reason why there is none."""
+    """Write the table, or one line that says why there is no table."""
     from pyprof.errors import PyprofError
     from pyprof.loading.load import load_capture
     from pyprof.tables.files import whole_text_file

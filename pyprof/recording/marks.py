@@ -110,7 +110,7 @@ class OtherMarks:
             self._modules.undo()
 
     def _count_calls(self, model: Any) -> None:
-        """Each call of this module is a step, unless something else marks steps already; the first call is none."""
+        """Count each call of this module after the first as a step, unless something else marks steps already."""
         from pyprof.nvtx.compiling import pass_through_compiler
         from pyprof.nvtx.traceback import hide
 

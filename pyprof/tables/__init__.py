@@ -1,1 +1,1 @@
-"""Output: values -> tables, and every file that pyprof writes."""
+"""Output: values -> tables, and every file that pyprof writes; `formats` lists the output formats."""

@@ -117,9 +117,9 @@ class Buffer:
             torch = torch_for("a buffer of torch")
             return torch.full(shape, EMPTY, dtype=torch.int64, device=self.device)
         quadrants = clocks.quadrants()
-        held = quadrants.ndarray(quadrants.i64, shape)
-        held.from_numpy(np.full(shape, EMPTY, np.int64))
-        return held
+        array = quadrants.ndarray(quadrants.i64, shape)
+        array.from_numpy(np.full(shape, EMPTY, np.int64))
+        return array
 
     def array(self, name: str = "ticks") -> Ints | None:
         """One of the arrays on the host, None if it was never used."""
@@ -175,16 +175,16 @@ class Buffer:
             if not 0 < self.hz < np.inf:
                 raise UsageError(f"{hz!r} is no clock rate", 'a number of ticks a second, "tsc" or "nominal"')
         elif pairs is not None or cost is None:
-            held = self.array("pairs")
-            if held is None:
+            array = self.array("pairs")
+            if array is None:
                 raise UsageError("nothing to calibrate by", 'give hz=..., "tsc", "nominal", or fill buffer.pairs in the kernel')
-            self.hz = clocks.rate_of(held, self.bits)
+            self.hz = clocks.rate_of(array, self.bits)
         self.cost = self.cost if cost is None else float(cost)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything as .npz, which `load` and `pyprof timers` read. Raises InputError if that fails."""
-        arrays: dict[str, npt.NDArray[Any]] = {name: _on_host(held) for name, held in self._held.items()}
+        arrays: dict[str, npt.NDArray[Any]] = {name: _on_host(array) for name, array in self._held.items()}
         facts = {"clock": self.clock, "kernel": self.kernel, "bits": self.bits, "hz": self.hz, "cost": self.cost}
         numbers = {name: np.array(np.nan if value is None else value) for name, value in facts.items()}
         arrays |= numbers | {"whole": np.array(-1 if self.whole is None else self.whole), "pyprof_timers": np.array(_VERSION)}
@@ -237,8 +237,8 @@ def _restored(found: Mapping[str, npt.NDArray[Any]]) -> Buffer:
     return buffer
 
 
-def _on_host(held: Any) -> npt.NDArray[Any]:
+def _on_host(array: Any) -> npt.NDArray[Any]:
     """An array of any backend as NumPy's."""
-    if hasattr(held, "detach"):
-        held = held.detach().cpu()
-    return held.to_numpy() if hasattr(held, "to_numpy") else np.asarray(held)
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+    return array.to_numpy() if hasattr(array, "to_numpy") else np.asarray(array)

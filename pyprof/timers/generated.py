@@ -124,9 +124,9 @@ def _copies(arguments: Sequence[object]) -> list[object]:
             copies.append(argument)
             continue
         storage = argument.untyped_storage()
-        held = storages.setdefault(storage.data_ptr(), storage.clone())
+        copied = storages.setdefault(storage.data_ptr(), storage.clone())
         copy = torch.empty(0, dtype=argument.dtype, device=argument.device)
-        copies.append(copy.set_(held, argument.storage_offset(), argument.size(), argument.stride()))
+        copies.append(copy.set_(copied, argument.storage_offset(), argument.size(), argument.stride()))
     return copies
 
 

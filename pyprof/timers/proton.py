@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
+from pyprof.columns.sorting import places_in_runs
 from pyprof.columns.types import Floats, Ints
 from pyprof.errors import InputError, NotACapture
 from pyprof.timers.readings import Lane, Readings, short
@@ -135,9 +136,8 @@ def _times(events: Sequence[ProtonEvent]) -> tuple[Ints, Ints]:
 def _occurrence(block: Ints, lane: Ints, begin: Ints) -> Ints:
     """How many readings of the same block and lane begin before each."""
     order = np.lexsort((begin, block, lane))
-    first = np.flatnonzero(np.diff(lane[order], prepend=-1) | np.diff(block[order], prepend=-1))
     occurrence = np.empty(len(order), np.int64)
-    occurrence[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+    occurrence[order] = places_in_runs((np.diff(lane[order], prepend=-1) | np.diff(block[order], prepend=-1)) != 0)
     return occurrence
 
 

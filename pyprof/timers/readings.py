@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pyprof.columns.intervals import quantiles
+from pyprof.columns.sorting import places_in_runs
 from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.tables.formats import write_aligned
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, texts
@@ -261,8 +262,7 @@ def _sorted_in_iterations(readings: Readings) -> Floats:
     """For each block and place the median over iterations of the reading at this place of each iteration, sorted."""
     lanes, (block, iteration, ticks) = len(readings.lanes), (readings.block, readings.iteration, readings.ticks)
     order = np.lexsort((ticks, iteration, block))
-    begins = np.flatnonzero(np.diff(block[order], prepend=-1) | np.diff(iteration[order], prepend=-1))
-    place = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
+    place = places_in_runs((np.diff(block[order], prepend=-1) | np.diff(iteration[order], prepend=-1)) != 0)
     found: Floats = quantiles(block[order] * lanes + place, ticks[order], len(readings.names) * lanes, 0.5)[0]
     return found
 

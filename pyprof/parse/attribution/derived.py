@@ -353,7 +353,7 @@ def _broadcast_dims(small: tuple[int, ...], large: tuple[int, ...]) -> tuple[int
 
 
 def with_value(own: OpCall, place: int, value: object, name: str) -> OpCall:
-    """The call with an argument that was concluded; name: of what was."""
+    """The call with one more argument known. name: of the inferred argument."""
     args = (*own.args[:place], value, *own.args[place + 1 :])
     return own._replace(args=args, kwargs=(*own.kwargs, (INFERRED, name)))
 

@@ -17,6 +17,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import Segments, quantiles, union
 from pyprof.columns.nesting import crossing, nest
+from pyprof.columns.sorting import places_in_runs
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.host import AllocationCalls, Compilation, Host, Spans, Wait
 from pyprof.model.markers import Kind
@@ -416,10 +417,8 @@ def _grown(pauses: _Pauses) -> Ints:
     order = np.lexsort((pauses.begin[good], call))
     good, call = good[order], call[order]
     count = np.bincount(call)
-    place = np.arange(len(call)) - np.repeat(np.cumsum(count) - count, count)
-    quarter = place * _QUARTERS // np.maximum(count[call], 1)
-    calls = len(count)
-    middle = quantiles(call * _QUARTERS + quarter, length[good], calls * _QUARTERS, 0.5)[0].reshape(calls, _QUARTERS)
+    quarter = places_in_runs(np.diff(call, prepend=-1) != 0) * _QUARTERS // np.maximum(count[call], 1)
+    middle = quantiles(call * _QUARTERS + quarter, length[good], len(count) * _QUARTERS, 0.5)[0].reshape(-1, _QUARTERS)
     grows = (np.diff(middle, axis=1) > 0).all(axis=1) & (middle[:, -1] >= _SLOW_NS) & (middle[:, -1] >= _GROWTH * middle[:, 0])
     mine = grows[call] & (length[good] > middle[call, 0])
     result[good[mine]] = np.ceil(middle[call[mine], 0]).astype(np.int64)

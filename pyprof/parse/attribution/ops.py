@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
-from pyprof.columns.sorting import order_by
+from pyprof.columns.sorting import order_by, rows_of_spans
 from pyprof.columns.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.model.markers import Kind, Marker, same_function
 from pyprof.model.trace import Trace
@@ -238,9 +238,7 @@ def owners(
     groups, wanted = code[: len(first)], code[len(first) :]
     low, high = np.searchsorted(groups, wanted, "left"), np.searchsorted(groups, wanted, "right")
     # One row for each backward range and each thread that could own it.
-    counts = high - low
-    of = np.repeat(np.arange(len(counts)), counts)
-    at_group = np.repeat(low - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(len(of))
+    of, at_group = rows_of_spans(low, high)
     found = _last_before(group, forward.start[order], at_group, backward.start[of])
     allowed = (forward_thread[of] < 0) | (thread[first][at_group] == forward_thread[of])
     keep = (found >= 0) & allowed

@@ -12,6 +12,7 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import spans
+from pyprof.columns.sorting import rows_of_spans
 from pyprof.columns.types import Array, Ints
 from pyprof.model.host import Doing, StageActions, without_number
 from pyprof.model.markers import Kind
@@ -52,16 +53,14 @@ def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[in
     """(index of a pause, name of the range that tells most about it). rows: of ranges; pauses are in order."""
     start, stop = trace.ranges["start_ns"][rows], trace.ranges["end_ns"][rows]
     low, high = np.searchsorted(end, start, "right"), np.searchsorted(begin, stop, "left")
-    count = np.maximum(high - low, 0)
-    which = np.repeat(np.arange(len(rows)), count)
-    pause = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + low[which]
+    which, pause = rows_of_spans(low, np.maximum(low, high))
     inside = np.minimum(stop[which], end[pause]) - np.maximum(start[which], begin[pause])
     enough = 2 * inside >= end[pause] - begin[pause]
     which, pause = which[enough], pause[enough]
     label = trace.ranges["label"][rows[which]]
     markers = {code: trace.markers[code] for code in set(label.tolist())}
     worth = {code: 2 if m.kind == Kind.STEP else 0 if _LOADER.search(m.name) else 1 for code, m in markers.items()}
-    order = np.lexsort(((stop - start)[which], [worth[code] for code in label.tolist()], pause))
+    order = np.lexsort(((stop - start)[which], np.array([worth[code] for code in label.tolist()], np.int64), pause))
     best = order[np.flatnonzero(np.diff(pause[order], prepend=-1))]
     names = {}
     for code, marker in markers.items():

@@ -155,7 +155,7 @@ def _fill_between(capture: CaptureFacts, says: Evidence, said: Array, phase: Arr
 
 
 def _fill_between_of(says: Evidence, tid: Ints, said: Array, launched: Ints, phase: Array) -> None:
-    """`_fill_between` for the rows of one process. tid: of each."""
+    """`_fill_between` for the rows of one process. tid: thread id of each row."""
     own, when = phase[launched], says.launches.launch_ns[launched]
     place = order_by(when, lambda at: (tid[at], own[at]))  # by values alone, so that no order of the file shows
     order = launched[place]

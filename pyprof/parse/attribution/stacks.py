@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pyprof.columns.distinct import distinct_rows, distinct_values, extent
 from pyprof.columns.nesting import by_thread
+from pyprof.columns.sorting import places_in_runs
 from pyprof.columns.types import Bools, Integers, Ints, Positions
 from pyprof.model.markers import Kind, Marker, is_backward_name, is_compiler
 from pyprof.model.records import Records, Stack
@@ -328,8 +329,7 @@ def running_numbers(records: Records, thread: Integers) -> npt.NDArray[np.int32]
         new = np.ones(len(own), np.bool_)
         # A cell without cuDNN runs several ops, each with a number of its own.
         new[1:] = (op[1:] != op[:-1]) | ((seq[1:] != seq[:-1]) & ~cell_of[stack[1:]])
-        first = np.flatnonzero(new)
-        sub[own] = np.arange(len(own)) - np.repeat(first, np.diff(np.append(first, len(own))))
+        sub[own] = places_in_runs(new)
     return sub
 
 

@@ -102,7 +102,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _gpu(trace: Trace) -> str:
-    """The first GPU of a program of which nothing says that it ran on the CPU, '' without one."""
+    """The first GPU in the capture, unless something shows that the program ran on the CPU; '' for none."""
     names = [trace.strings[code] for code in trace.devices["name"].tolist()]
     if trace.watched or not names or any(_ON_CPU.search(marker.name) for marker in trace.markers):
         return ""
@@ -110,8 +110,8 @@ def _gpu(trace: Trace) -> str:
 
 
 def _used(trace: Trace) -> bool:
-    """Whether a capture without calls of CUDA is of a program that used the GPU: torch.profiler's shows it by ops that only a
-    GPU has, nsys, which is run for the GPU's sake, need not show it."""
+    """Whether a program without recorded CUDA calls used the GPU. Whoever runs nsys has one in use; in a trace of
+    torch.profiler, ops that only a GPU has must show it."""
     return trace.source == "nsys" or any(marker.call and _ON_GPU.search(marker.name) for marker in trace.markers)
 
 
@@ -148,12 +148,12 @@ def _launches(trace: Trace, launch: Array) -> LaunchCounts:
 
 
 def _of_names(trace: Trace, codes: Array, pattern: re.Pattern[str]) -> Bools:
-    """Which codes into the trace's strings stand for a text that matches."""
+    """For each code into the trace's strings whether its text matches."""
     return np.asarray(texts_where(trace.strings, codes, lambda text: pattern.search(text) is not None)[codes])
 
 
 def _outermost(thread: Array, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """(the calls that lie in no other; for each call the place of the one that it is or lies in)."""
+    """(rows of the outermost calls; for each call the index of its outermost call among these)."""
     order = np.lexsort((-end, start, thread))
     rank = np.empty(len(end), np.int64)
     rank[np.argsort(end, kind="stable")] = np.arange(len(end))

@@ -16,6 +16,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows, distinct_values
 from pyprof.columns.intervals import summed
 from pyprof.columns.nesting import crossing, nest
+from pyprof.columns.sorting import rows_of_spans
 from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.host import PLACE_KINDS, RECORDING, Whereabouts, without_number
 from pyprof.model.markers import Kind
@@ -125,8 +126,8 @@ def _between(trace: Trace, start: Ints, end: Ints, thread: Ints) -> list[_Times]
 
 
 def _cut(times: _Times, ranges: TraceTable, threads: Ints) -> _Times:
-    """The times that the first ranges of these threads begin in, from there on, and those that the last ones end in, up to
-    there: a window of steps begins and ends so."""
+    """Cut the first and the last time of each of these threads to its first and last range: a window of steps begins and ends
+    there."""
     wanted = np.zeros(int(threads.max()) + 2, np.bool_)
     wanted[threads] = True
     wanted[-1] = False  # of no thread
@@ -237,9 +238,7 @@ def _places(did: _Intervals, times: _Times, thread: int, tree: _Tree) -> Ints:
         node[level] = np.where(whole[around], outer, -1)
         level, outer = level[~whole[around]], outer[~whole[around]]
         node[level] = tree.codes(outer, did.kind[rows[level]], did.name[rows[level]])
-    count = last - first
-    which = np.repeat(np.arange(len(rows)), count)
-    time = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + first[which]
+    which, time = rows_of_spans(first, last)
     inside = np.minimum(end[which], times.end_ns[time]) - np.maximum(begin[which], times.begin_ns[time])
     # A range lies in every time in which a range inside of it lies: both are found by (range, time), which ascends.
     key, outer = which * (len(times.begin_ns) + 1) + time, forest.parent[which]

@@ -20,8 +20,8 @@ Conventions
     output written once, each in its own dtype; what is gathered of an input is read as if it were all distinct, but at most the
     whole input. What only a composite of several kernels keeps in memory between them is not counted.
 
-To add an op, write one function in its family's file, declared with `registry.op`; to add a family, one file: every module of
-this package is imported.
+To add an op, write one function in its family's file, declared with `registry.op`; `algebra` has the parts that formulas are
+made of (sizes, bytes, gradients, vector costs). To add a family, add one file: every module of this package is imported.
 """
 
 from __future__ import annotations

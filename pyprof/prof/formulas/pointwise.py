@@ -74,7 +74,8 @@ def _forms(text: str) -> tuple[list[str], list[str]]:
 
 
 def _unary(text: str, weight: int, rule: str, back: int | None = None, saved: int = 0, places: str = "tTa") -> None:
-    """Declare ops of one operand; back, saved: of the backward, operations and tensors read besides the gradient.
+    """Declare ops of one operand. text: their names, see `_forms`; weight: operations for each element; rule: see
+    `_result_dtype`; back, saved: of the backward, operations and tensors read besides the gradient.
 
     Without `back` there is no gradient; if both are 0 the gradient is passed on or is zero, and no kernel runs for it.
     """
@@ -139,7 +140,7 @@ def _binary(
     text: str, weight: int = 1, rule: str = "promote", back: tuple[int | None, int | None] | None = None,
     reads: tuple[str, str] = ("", ""), has_alpha: bool = False, second: str = "other",
 ) -> None:  # fmt: skip
-    """Declare ops of two operands.
+    """Declare ops of two operands. text, weight, rule: as for `_unary`.
 
     back: operations of the gradients of the first and of the second operand, None if an operand has none; with 0 operations
     the gradient is passed on, and only a broadcast operand costs a sum. reads: what each gradient reads besides the incoming

@@ -20,11 +20,11 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.intervals import summed
-from pyprof.columns.types import Bools, Floats, Ints
+from pyprof.columns.types import Floats, Ints
 from pyprof.errors import InputError
 from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.dataset import named_rank
-from pyprof.report.diff.noise import LEAST_RUN, LEAST_STEPS, Differences, differences, run_difference
+from pyprof.report.diff.noise import LEAST_RUN, Differences, differences, run_difference
 from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
 from pyprof.report.ranks.units import files_of
 from pyprof.report.run_steps import free
@@ -124,18 +124,15 @@ class Comparison:
     @property
     def matched(self) -> int:
         """Number of matched executions of ops."""
-        rows = self._rows[self._has_op(0, self._rows)]
         before, after = self.sides
+        has_op = np.array([key.op is not None for key in before.keys], np.bool_)
+        rows = self._rows[has_op[before.key[self._rows]]]
         return int(np.minimum(before.instances[rows], after.instances[self._partner[rows]]).sum())
 
     @cached_property
     def _rows(self) -> Ints:
         """Matched occurrences of the first capture."""
         return np.flatnonzero(self._partner >= 0)
-
-    def _has_op(self, side: int, rows: Ints) -> Bools:
-        found = self.sides[side]
-        return np.array([key.op is not None for key in found.keys], np.bool_)[found.key[rows]]
 
     @cached_property
     def changes(self) -> list[OpChange]:
@@ -211,7 +208,7 @@ class Comparison:
         rewritten = min(shares) < _ALIKE and self._is_rewritten
         if min(shares) < _ALIKE and not rewritten:
             return False, f"other programs: ops that both have take {shares[0]:.0%} and {shares[1]:.0%} of the {self.time_name}"
-        same = [self._share_of_matched(side, (EXACT, EXACT + 1)) for side in range(2)]
+        same = [self._share_of_matched(side, (EXACT, RENAMED)) for side in range(2)]
         if min(same) < _ALIKE * (min(shares) if rewritten else 1):
             return (
                 False,
@@ -269,11 +266,6 @@ class Comparison:
         rows = self._pairs[side][np.isin(self._how[self._rows], list(passes))]
         total = int(self.sides[side].time_ns.sum())
         return float(self.sides[side].time_ns[rows].sum() / total) if total else 1.0
-
-    @property
-    def can_judge(self) -> bool:
-        """Whether both captures have enough steps to tell changes from noise."""
-        return min(found.steps for found in self.sides) >= LEAST_STEPS
 
 
 def _match(before: Occurrences, after: Occurrences) -> tuple[Ints, Ints]:

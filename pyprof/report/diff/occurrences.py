@@ -14,6 +14,7 @@ import numpy as np
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.intervals import summed
 from pyprof.columns.nesting import stable_order
+from pyprof.columns.sorting import places_in_runs
 from pyprof.columns.types import Floats, Ints
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
@@ -97,7 +98,7 @@ def occurrences(overview: Overview) -> Occurrences:
         time_ns=summed(row, unit_ns, count),
         flops=sums_of(costs.sure_flops_of(rows), time, of_record, count),
         bytes=sums_of(costs.of("bytes", rows), time, of_record, count),
-        shown={name: _longest(RecordTable(frame).of(name), rows, of_record, time, count) for name in SHOWN},
+        shown={name: _longest(RecordTable(frame).of(name), rows, of_record, time) for name in SHOWN},
         pair_row=pair_row,
         pair_step=pair_step,
         pair_ns=summed(pair, unit_ns[inside], len(pair_row)),
@@ -171,14 +172,12 @@ def _running_number(key: Ints, step: Ints) -> Ints:
     """Per row: how many earlier rows have the same key and step."""
     code = distinct_rows(key, step).inverse
     order = stable_order(code)
-    ordered = code[order]
-    new = np.diff(ordered, prepend=-1) != 0
     number = np.empty(len(code), np.int64)
-    number[order] = np.arange(len(code)) - np.maximum.accumulate(np.where(new, np.arange(len(code)), 0))
+    number[order] = places_in_runs(np.diff(code[order], prepend=-1) != 0)
     return number
 
 
-def _longest(values: object, rows: Ints, group: Ints, time: Ints, groups: int) -> list[str]:
+def _longest(values: object, rows: Ints, group: Ints, time: Ints) -> list[str]:
     """The text with most time in each group."""
     assert isinstance(values, Texts)
     (of, code), _, pair = distinct_rows(group, values.codes[rows].astype(np.int64))

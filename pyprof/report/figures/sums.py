@@ -61,12 +61,12 @@ class Sum:
 
     @property
     def flops_per_s(self) -> float | None:
-        """Rate of arithmetic."""
+        """FLOPs per second, None if unknown."""
         return None if self.known_flops is None or not self.flops_ns else self.flops / self.flops_ns * 1e9
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Rate of least bytes."""
+        """Least bytes per second, None if unknown."""
         return None if self.known_bytes is None or not self.bytes_ns else self.bytes / self.bytes_ns * 1e9
 
     @property

@@ -21,7 +21,8 @@ def kinds_of(found: Replay) -> Ints:
     trace, lives, count = found.trace, found.lives, len(found.trace)
     sites = [*trace.places, AllocationSite()]
     phase = np.array([PHASES.index(one.phase) if one.phase in PHASES else -1 for one in sites], np.int64)[trace.place]
-    during = _filled(phase)  # a free outside of all ops happens in the phase before
+    known = np.maximum.accumulate(np.where(phase >= 0, np.arange(count), -1))
+    during = np.where(known >= 0, np.append(phase, -1)[known], -1)  # a free outside of all ops happens in the phase before
     run = np.concatenate([[0], np.cumsum(during[1:] != during[:-1]), [-1]])  # which stretch of one phase
     in_optimizer = np.cumsum(phase == OPTIMIZER)
     if len(trace.optimizer_ns) and (trace.time_ns >= 0).all():
@@ -50,9 +51,3 @@ def kinds_of(found: Replay) -> Ints:
             if (row := at.get(one.address)) is not None and one.kind in KINDS:
                 kind[row] = KINDS.index(one.kind)
     return kind
-
-
-def _filled(phase: Ints) -> Ints:
-    """The phases, with the last known one where there is none."""
-    at = np.maximum.accumulate(np.where(phase >= 0, np.arange(len(phase)), -1))
-    return np.where(at >= 0, phase[at], -1) if len(phase) else phase

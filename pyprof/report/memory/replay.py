@@ -98,7 +98,7 @@ class Replay:
         return one, two, three
 
     def allocated_is_least(self, moment: int) -> bool:
-        """Whether blocks of unknown size are in use, of a snapshot that no longer holds them."""
+        """Whether blocks are in use whose size the snapshot no longer holds, so that `allocated` is a lower bound."""
         lives = self.lives
         gone = (lives.alloc <= moment) & (lives.let_go > moment) & (lives.free < len(self.trace))
         return self.trace.segments is not None and bool((lives.size[gone] > _KEPT_REST).any())
@@ -187,7 +187,7 @@ def lifetimes(trace: Allocations) -> tuple[Lifetimes, list[str]]:
 
 
 def _with_listed(seen: Lifetimes, trace: Allocations) -> Lifetimes:
-    """The blocks and the tensors of the model that no event allocated: they are older, and there at the end."""
+    """Add the blocks and the model's tensors that no event allocated: older than the recording and there at its end."""
     known = {*seen.address[seen.free == len(trace)].tolist()}
     rest = [one for one in trace.listed if one.address not in known]
     size = np.array([one.size for one in rest], np.int64)

@@ -40,7 +40,6 @@ class MemoryReport:
 
 
 def _figures(device: DeviceMemory) -> dict[str, object]:
-    """All figures of a device."""
     largest = {"max_allocated_bytes": device.replay.largest(1), "max_reserved_bytes": device.replay.largest(2)}
     known = len(device.trace) > 0
     peak = device.state(device.replay.peak if known else -1) | (largest if known else dict.fromkeys(largest))

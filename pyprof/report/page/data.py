@@ -71,7 +71,7 @@ def section_of(overview: Overview, name: str, files: int = 1) -> Section:
 
 
 def with_memory(section: Section, name: str) -> Section:
-    """The section with what its file tells of allocations."""
+    """The section with the allocations of its file."""
     found = load_allocations(name) if section.summary.memory else None  # records hold the peak only
     return section if found is None else section._replace(memory=memory_section(reported(found, name, "peak")))
 

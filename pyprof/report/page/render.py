@@ -44,7 +44,7 @@ def render(
     """The page of some captures and jobs, and of snapshots of memory."""
     sections = [*_sections(entries)]
     names = _names([entry.summary.file for entry in entries])
-    held = _names([one.file for one in snapshots])
+    snapshot_names = _names([one.file for one in snapshots])
     items = []
     for item in re.split(r"\n(?=- )", help_page("conventions").partition("\n- ")[2].strip()):
         parts = " ".join(item.removeprefix("- ").split()).split("`")  # one paragraph of Markdown with code in it
@@ -56,9 +56,9 @@ def render(
         "page.html", "report",
         [{**section.charts, "name": shown["name"], "memory": _charts(section.memory)} for section, shown in sections]
         + [{"memory": _charts(one)} for one in snapshots],
-        title=", ".join([*names, *held][:3]) + ("" if len(names) + len(held) < 4 else ", ..."),
-        snapshots=[*zip(held, snapshots, strict=True)],
-        sections=[shown for _, shown in sections], several=len(sections) + len(held) > 1, names=names,
+        title=", ".join([*names, *snapshot_names][:3]) + ("" if len(names) + len(snapshot_names) < 4 else ", ..."),
+        snapshots=[*zip(snapshot_names, snapshots, strict=True)],
+        sections=[shown for _, shown in sections], several=len(sections) + len(snapshot_names) > 1, names=names,
         jobs=[_job(entry, name) for entry, name in zip(entries, names, strict=True) if isinstance(entry, Job)],
         compared=[_compared(one) for one in comparisons], beside=_beside([entry.summary for entry in entries]),
         bars_of_all=_bars([entry.summary for entry in entries], names),

@@ -29,7 +29,7 @@ class Clocks(NamedTuple):
 
 
 def sample(group: Ints) -> Ints:
-    """Numbers of the collective calls to compare, group after group, evenly spaced in each. group: of each call."""
+    """Numbers of the collective calls to compare, group after group, evenly spaced in each. group: the group of each call."""
     chosen = []
     for one in np.unique(group).tolist():
         members = np.flatnonzero(group == one)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.columns.distinct import map_distinct
+from pyprof.columns.sorting import places_in_runs
 from pyprof.columns.types import Bools, Ints
 from pyprof.errors import InputError
 from pyprof.report.ranks.collectives import Collective
@@ -84,7 +85,7 @@ class CollectiveCalls:
                 "a rank has more than 16 million collectives of one kind in one step", "choose steps with --step A:B"
             )
         turn = np.empty(len(order), np.int64)
-        turn[order] = np.arange(len(order)) - np.repeat(first, counts)
+        turn[order] = places_in_runs(np.diff(pair[order], prepend=-2) != 0)
         comparable = np.array([one.meets for one in unit.collectives] + [False], np.bool_)[unit.code]
         numbers = [number for _, number in self.steps]
         for rows in np.split(order, first[1:]) if len(order) else []:

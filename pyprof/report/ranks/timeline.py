@@ -86,7 +86,7 @@ class Timelines:
         )
 
     def _codes(self, records: Records, rows: Array) -> tuple[Ints, Ints]:
-        """Numbers of distinct work, and which of these each row is."""
+        """(code into `Timelines.work` of each distinct work, for each row its index into these)."""
         distinct = distinct_rows(records["scope"][rows], records["call"][rows])
         codes = np.zeros(distinct.columns.shape[1], np.int64)
         for at, (scope, call) in enumerate(distinct.columns.T.tolist()):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.columns.distinct import among
-from pyprof.columns.intervals import summed
+from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.intervals import spans, summed
 from pyprof.columns.types import Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.model.records import PHASES
@@ -14,9 +14,8 @@ from pyprof.prof.frame import params
 from pyprof.report.advice.kinds import advise
 from pyprof.report.run_steps import run_steps
 from pyprof.report.summary.breakdown import Kernels
-from pyprof.report.summary.model import Device, Known, Utilised
+from pyprof.report.summary.model import Device, Known, RangeTimes, Utilised
 from pyprof.report.summary.notes import notes_of
-from pyprof.report.summary.ranges import ranges_of
 from pyprof.report.summary.screen import Summary
 from pyprof.report.summary.step_times import step_phases, step_times
 from pyprof.report.time.causes import CAUSES
@@ -56,7 +55,7 @@ def summarise(overview: Overview, file: str) -> Summary:
         around=around, around_cls=around_cls, families=kernels.by("family") if division.on_gpu else (),
         lost=kernels.most_lost(), known=known,
         advice=advice, notes=notes_of(overview, advice, kernels, known), step_phases=step_phases(overview, kernels),
-        unseen=unseen, ranges=ranges_of(kernels), run=run_steps(overview.records.ledger),
+        unseen=unseen, ranges=_ranges(kernels), run=run_steps(overview.records.ledger),
         memory=() if overview.records.host is None else tuple(overview.records.host.memory),
     )  # fmt: skip
 
@@ -114,3 +113,22 @@ def _known(kernels: Kernels) -> Known | None:
     shaped = np.array([*(params(one) is not None for one in frame.records.calls), False], np.bool_)
     of_op, of_shape = (int(kernels.class_ns[mask].sum()) / total for mask in (call >= 0, shaped[call]))
     return Known(of_op, of_shape, *(int(known.known_ns.sum()) / total for known in (kernels.flops, kernels.bytes)))
+
+
+def _ranges(kernels: Kernels) -> tuple[RangeTimes, ...]:
+    """How often and how long each range ran (with the ranges around it), most time first, of records of ranges alone, as of a
+    program on a GPU whose CUDA was not traced; else empty."""
+    records, rows = kernels.frame.records, kernels.rows
+    took = records["launch_dur_ns"][rows].astype(np.int64)
+    if not len(rows) or not kernels.frame.host_times[rows].all() or (records["call"][rows] >= 0).any() or (took < 0).any():
+        return ()
+    names: dict[str, int] = {}
+    codes = [names.setdefault(":".join(stack.layer), len(names)) for stack in records.stacks]
+    (name,), _, group = distinct_rows(np.array([*codes, -1], np.int64)[records["scope"][rows]])
+    count, texts = len(name), [*names, ""]
+    columns = np.bincount(group, minlength=count), summed(group, took, count), *spans(group, took, took, count)
+    found = [
+        RangeTimes(texts[code] or None, *each)
+        for code, *each in zip(name.tolist(), *(c.tolist() for c in columns), strict=True)
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.time_ns, one.name or "")))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.distinct import among, distinct_rows, one_of
+from pyprof.columns.intervals import summed
+from pyprof.columns.types import Ints
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
+from pyprof.prof.roofline import BOUNDS, COMPUTE, L2, OVER
 from pyprof.prof.sums import is_enough
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.advice.base import kernels as kernels_of
 from pyprof.report.advice.host_code import described
 from pyprof.report.advice.host_copy import uploaded
-from pyprof.report.summary.above_peak import above_peak
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import ALONE, Known
 from pyprof.report.summary.styled import percent
@@ -28,6 +31,10 @@ NOTHING = "Nothing to advise"  # the first words of the note that says why
 _CLOCKLESS, _CLOCKLESS_NOTE = ("reduced_precision",), "the records do not say when they ran"  # kinds that need no clock
 _COLD = 0.1  # of the wall time, in which memory is allocated or a module loaded: more than a running program has of it
 _ONCE = 0.2  # of the names of kernels that ran: where so many ran once, no iteration was repeated
+_LEAST_FAST, _MOST = 0.03, 110.0  # share of the kernel time worth a note; percent of the peak above which a rate is none
+_FEWER = re.compile(r"winograd|conv_fft|fft_conv")  # families of kernels
+_DISTRIBUTED = re.compile(r"c10d_functional|_c10d|dtensor", re.IGNORECASE)  # ops of programs with DTensor
+_IN_CACHE = 4  # bytes over those that fit the L2 cache: with less, much of them may lie in it
 _ONE_WAY = (
     "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
     "pyprof run --tool torch records it"
@@ -46,7 +53,7 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
     again_ns = int(kernels.class_ns[kernels.classes.records["recomputed"] == 1].sum())
     share = percent(again_ns, kernels.total_ns)
     again = f"{human(again_ns, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"
-    recomputed = [again] * (again_ns > 0) + [fast for fast in [above_peak(kernels)] if fast]
+    recomputed = [again] * (again_ns > 0) + [fast for fast in [_above_peak(kernels)] if fast]
     unseen = [] if overview.records.unseen is None else [str(overview.records.unseen)]
     window = [] if unseen else [*_window(overview)]
     if not any(one.kind == "warmup" for one in advice):  # which says it first of all
@@ -184,3 +191,57 @@ def _window(overview: Overview) -> Iterator[str]:
         yield f"{ran}: pyprof run --inductor shows them"
     elif missing > LEAST_SHARE * wall:
         yield f"for {human(missing, 'ns')} the device idled before work that was launched long before: some was not recorded"
+
+
+def _above_peak(kernels: Kernels) -> str:
+    """A note on kernels that run faster than their device can: the op, how fast, what is known of why; "" without them.
+
+    Left out are ops that the L2 cache explains, and convolutions by Winograd's algorithm or by FFT, which need fewer operations
+    than their definition: every kernel of such a convolution, for its products have the names of plain ones.
+    """
+    frame, rows = kernels.frame, kernels.rows
+    records, roof = frame.records, frame.roofline
+    fast = (roof.peak[rows] > _MOST) & (roof.bound[rows] != L2) & among(records["kind"][rows], (ActivityKind.KERNEL,))
+    at = np.flatnonzero(fast)
+    if not len(at) or int(kernels.time_ns[at].sum()) < _LEAST_FAST * kernels.total_ns:
+        return ""
+    fewer = np.array([_FEWER.search(one.family) is not None for one in frame.costs.kernels], np.bool_)
+    of_fewer = records["instance"][rows[fewer[frame.costs.kernel[rows]]]]
+    at = at[~one_of(np.unique(of_fewer[of_fewer >= 0]), len(at))(records["instance"][rows[at]])]
+    at = at[~fewer[frame.costs.kernel[rows[at]]]]
+    time = int(kernels.time_ns[at].sum())
+    if not len(at) or time <= _LEAST_FAST * kernels.total_ns:
+        return ""
+    names: dict[str, int] = {}
+    code = np.array([*(names.setdefault(call.op, len(names)) for call in records.calls), len(names)], np.int64)
+    of = code[records["call"][rows[at]]]
+    most = int(summed(of, kernels.time_ns[at], len(names) + 1).argmax())
+    name, own = ([*names, "kernels without an op"][most], rows[at[of == most]])
+    fastest = float(roof.peak[own].max())
+    share = percent(time, kernels.total_ns)
+    return (
+        f"{len(at):,} kernels ({share} of the kernel time) run above {_MOST:.0f} % of the peak, most of that in {name}, up to "
+        f"{fastest:.0f} %: {_why_fast(kernels, own, fastest)}"
+    )
+
+
+def _why_fast(kernels: Kernels, rows: Ints, fastest: float) -> str:
+    """Why the rows of one op are as fast, as far as that is known."""
+    frame = kernels.frame
+    records, code = frame.records, int(frame.records["gpu"][rows[0]])
+    gpu = frame.gpus[code][0] if 0 <= code < len(frame.gpus) else None
+    clock = records.gpus[code].clock_hz if 0 <= code < len(records.gpus) else -1
+    by_compute = BOUNDS[frame.roofline.bound[rows[0]]] == BOUNDS[COMPUTE + OVER]
+    if gpu is not None and gpu.boost_hz and by_compute and fastest <= _MOST * clock / gpu.boost_hz:
+        return f"the device may clock at {clock / 1e6:.0f} MHz, its peak is that of {gpu.boost_hz / 1e6:.0f} MHz"
+    calls = [records.calls[at] if at >= 0 else None for at in (records[name][rows[0]] for name in ("call", "inner"))]
+    outer, inner = (sum(one.numel for one in call.tensors) if call is not None else 0 for call in calls)
+    if 0 < inner < outer or any(_DISTRIBUTED.search(call.name) for call in records.calls):
+        return "sizes may be those of a whole DTensor, of which this rank computed a part"
+    moved = int(frame.costs.of("bytes", rows).max())
+    if gpu is not None and gpu.l2_bytes and not by_compute and moved <= _IN_CACHE * gpu.l2_bytes:
+        cache = human(gpu.l2_bytes, "B")
+        return f"of its {human(moved, 'B')} as much as {cache} may lie in the L2 cache"
+    if not by_compute:
+        return "the kernel may touch only a part of a buffer that is counted whole"
+    return "reason unknown"

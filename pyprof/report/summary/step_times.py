@@ -86,8 +86,8 @@ def _busy(overview: Overview, steps: Steps) -> Floats:
     rows, step = _step_of(overview, steps)
     phase = overview.records["phase"][rows].astype(np.int64)
     group = np.where(phase < 0, len(PHASES), phase) * len(steps) + step
-    held = summed(group, overview.division.exclusive_ns[rows], (len(PHASES) + 1) * len(steps))
-    return held.reshape(-1, len(steps)) / max(overview.division.count, 1)
+    spent = summed(group, overview.division.exclusive_ns[rows], (len(PHASES) + 1) * len(steps))
+    return spent.reshape(-1, len(steps)) / max(overview.division.count, 1)
 
 
 def _op(overview: Overview, steps: Steps, at: int, phase: int) -> str | None:
@@ -101,8 +101,8 @@ def _op(overview: Overview, steps: Steps, at: int, phase: int) -> str | None:
     named = op >= 0
     if not named.any():
         return None
-    held = summed(op[named] * len(steps) + step[named], overview.division.exclusive_ns[rows[named]], len(names) * len(steps))
-    by_step = held.reshape(-1, len(steps))
+    spent = summed(op[named] * len(steps) + step[named], overview.division.exclusive_ns[rows[named]], len(names) * len(steps))
+    by_step = spent.reshape(-1, len(steps))
     return list(names)[int((by_step[:, at] - np.median(by_step, axis=1)).argmax())]
 
 

@@ -18,7 +18,6 @@ class Units(NamedTuple):
     bars: bool = False
 
     def ns(self, time: float | None) -> str:
-        """A time."""
         return self.of(time, "ns")
 
     def number(self, number: float | None) -> str:

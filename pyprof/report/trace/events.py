@@ -52,7 +52,6 @@ class TimelineEvents:
         self._place_records()
 
     def parts(self) -> list[Part]:
-        """All parts of the timeline."""
         launched = self.chosen[(self.frame.records["launch_ns"][self.chosen] >= 0) & (self.thread[self.chosen] >= 0)]
         launched = launched[self.frame.records["kind"][launched] != ActivityKind.CPU]
         trace, samples = self.trace, self.trace.samples

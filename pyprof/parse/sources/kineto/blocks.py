@@ -165,8 +165,8 @@ class EventTables:
         return (lambda events, _: self.tasks.add(events)) if category == "" else None
 
     def _times(self, events: Events, kind: Array) -> Span:
-        """Begin and end of all events. One without a usable time loses its kind and is counted: a begin or a duration that is
-        none, a negative duration, or 0 for both, which is written for what was lost."""
+        """Begin and end of all events. One without a usable time loses its kind and is counted: no number as begin or
+        duration, a negative duration, or 0 for both, which is written for lost events."""
         begin, duration = events.begin_us, None if events.begin_us is None else as_floats(map(_DUR, events), len(events))
         if begin is None or duration is None:
             begin, duration = (microseconds([*map(field, events)]) for field in (_TS, _DUR))

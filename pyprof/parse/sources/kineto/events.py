@@ -206,7 +206,7 @@ def whole_numbers(structs: Sequence[object], name: str) -> Ints:
 
 
 def as_floats(values: Iterable[int | float], count: int) -> Floats | None:
-    """A column of so many numbers; None if one has too many digits."""
+    """A column of the first `count` numbers; None if one has too many digits."""
     try:
         return np.fromiter(values, np.float64, count)
     except OverflowError:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pyprof.columns.distinct import Growing, narrowest
-from pyprof.columns.sorting import first_rows, last_rows
+from pyprof.columns.sorting import first_rows, last_rows, places_in_runs
 from pyprof.columns.types import Array, Ints
 from pyprof.model.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
 from pyprof.parse.sources.kineto.events import Codes, Event, Int, Span, decode_args, whole_numbers
@@ -228,9 +228,8 @@ def number_nodes(trace: Trace) -> None:
     if not len(rows):
         return
     order = rows[np.lexsort((*(activities[name][rows] for name in ("stream", "end_ns", "start_ns")), call[rows]))]
-    first = np.flatnonzero(np.append(True, np.diff(call[order]) != 0))
     nodes = activities["graph_node"].copy()
-    nodes[order] = 1 + np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    nodes[order] = 1 + places_in_runs(np.append(True, np.diff(call[order]) != 0))
     activities["graph_node"] = nodes
 
 

@@ -50,10 +50,10 @@ def rank_of(name: str) -> tuple[int, str]:
 
 def source_of_stack(stack: str) -> str:
     """The source line in a `Call stack` of releases before 1.11: frames joined by `;`, innermost first; empty if unknown."""
-    ranked = [rank_of(frame.strip()) for frame in stack.split(";")]
+    origins = [rank_of(frame.strip()) for frame in stack.split(";")]
     for wanted in (USER, LIBRARY):
-        for rank, source in ranked:
-            if rank == wanted:
+        for origin, source in origins:
+            if origin == wanted:
                 return source
     return ""
 
@@ -92,26 +92,26 @@ class Frames:
         frames = self.table()
         if frames is None or not len(start):
             return result
-        ranked = [rank_of(name) for name in self.names]
-        rank = np.array([rank for rank, _ in ranked], np.int64)
-        source = np.array([self._strings.code(text) if rank != NEVER else -1 for rank, text in ranked], np.int64)
+        origins = [rank_of(name) for name in self.names]
+        origin = np.array([origin for origin, _ in origins], np.int64)
+        source = np.array([self._strings.code(text) if origin != NEVER else -1 for origin, text in origins], np.int64)
         asked = by_thread(thread, np.arange(len(start)))
         for number, rows, forest in nested(frames.intervals()):
             if (wanted := asked.get(number)) is not None:
                 name = frames.name[rows]
-                result[wanted] = _innermost(forest, rank[name], source[name], start[wanted])
+                result[wanted] = _innermost(forest, origin[name], source[name], start[wanted])
         return result
 
 
-def _innermost(forest: Forest, rank: Ints, source: Ints, times: Ints) -> Ints:
-    """The source of the innermost frame of the best rank open at each time."""
-    nearest = {wanted: np.full(len(rank), -1, np.int64) for wanted in (USER, LIBRARY)}
+def _innermost(forest: Forest, origin: Ints, source: Ints, times: Ints) -> Ints:
+    """At each time the source of the innermost open frame, of the user before libraries."""
+    nearest = {wanted: np.full(len(origin), -1, np.int64) for wanted in (USER, LIBRARY)}
     for level in forest.by_depth:
         above = forest.parent[level]
         for wanted, found in nearest.items():
-            found[level] = np.where(rank[level] == wanted, level, np.where(above >= 0, found[above], -1))
+            found[level] = np.where(origin[level] == wanted, level, np.where(above >= 0, found[above], -1))
     at = forest.innermost(times)
-    if not len(rank):
+    if not len(origin):
         return at
     best = np.where(nearest[USER][at] >= 0, nearest[USER][at], nearest[LIBRARY][at])
     return np.where((at >= 0) & (best >= 0), source[best], -1)

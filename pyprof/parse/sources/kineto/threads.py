@@ -15,7 +15,7 @@ import numpy as np
 
 from pyprof.columns.distinct import Growing, distinct_rows
 from pyprof.columns.nesting import any_order
-from pyprof.columns.sorting import first_rows, last_rows
+from pyprof.columns.sorting import first_rows, last_rows, places_in_runs, rows_of_spans
 from pyprof.columns.types import Array, Integers, Ints
 from pyprof.model.markers import same_function
 from pyprof.parse.sources.kineto.events import Event
@@ -100,8 +100,8 @@ def _by_arrows(ops: NumberedOps, arrows: ArrowEnds) -> dict[tuple[int, int], int
     order = any_order(arrows.when)
     when, own = arrows.when[order], ops.take(np.flatnonzero(ops.logical > 0))
     first, last = np.searchsorted(when, own.start, "left"), np.searchsorted(when, own.start, "right")
-    at = np.repeat(np.arange(len(own.start)), last - first)
-    arrow = order[np.arange(len(at)) + np.repeat(last - np.cumsum(last - first), last - first)]
+    at, place = rows_of_spans(first, last)
+    arrow = order[place]
     same = arrows.backward[arrow] == own.thread[at]
     arrow, at = arrow[same], at[same]
     found = distinct_rows(own.process[at], own.logical[at], arrows.forward[arrow])
@@ -143,6 +143,4 @@ def _sample(ops: NumberedOps) -> NumberedOps:
     order = np.lexsort((ops.start, ops.seq, ops.logical, ops.process))
     new = np.ones(len(order), np.bool_)
     new[1:] = (np.diff(ops.process[order]) != 0) | (np.diff(ops.logical[order]) != 0)
-    first = np.flatnonzero(new)
-    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
-    return ops.take(order[place < _SAMPLE])
+    return ops.take(order[places_in_runs(new) < _SAMPLE])

@@ -177,7 +177,7 @@ class Numbers:
         self._waiting: list[tuple[int, str, str, int]] = []
 
     def put(self, row: int, metric: str, text: str, power: int) -> None:
-        """A number as it is printed, times a power of ten; unknown where it is none.
+        """Parse a printed number, times a power of ten; unknown if it is not a number.
 
         Raises InputError if some numbers show one mark and some the other.
         """
