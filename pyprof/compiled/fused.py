@@ -133,7 +133,7 @@ class _Describing:
         return ("forward", "backward", "")[int(self.records["dir"][row])]
 
     def _part(self, row: int) -> str:
-        """As `_direction`, but an optimizer's kernels are its own."""
+        """`optimizer` for a kernel of an optimizer, else as `_direction`."""
         return "optimizer" if self.records["phase"][row] == PHASES.index("optimizer") else self._direction(row)
 
     def run(self, row: int) -> _Run | None:

@@ -62,7 +62,7 @@ class CompiledModule:
     kernels: dict[str, Fused]
 
     def fits(self, direction: str) -> bool:
-        """Whether a kernel that ran in this direction ("" unknown) can be one of it: an inference graph runs forward."""
+        """Whether a kernel that ran in this direction ("" unknown) can be the module's: an inference graph runs forward."""
         return not direction or self.direction in ("", direction) or (self.direction, direction) == ("inference", "forward")
 
     @property

@@ -62,7 +62,7 @@ class Match(NamedTuple):
         return found
 
     def only(self, launch: int, rows: Ints) -> Match:
-        """With these candidates of one launch."""
+        """The match in which this launch has only these candidates."""
         begin, end = self.begin.copy(), self.end.copy()
         begin[launch], end[launch] = len(self.pool), len(self.pool) + len(rows)
         return self._replace(pool=np.append(self.pool, rows), begin=begin, end=end)
@@ -87,7 +87,7 @@ class _Side(NamedTuple):
 
 
 def match(launches: Sequence[Launch], records: Records) -> Match:
-    """The records of a timeline that measured launches are."""
+    """Find the record of a timeline for each measured launch."""
     rows = np.flatnonzero(records["kind"] == ActivityKind.KERNEL)
     when = np.where(records["launch_ns"][rows] >= 0, records["launch_ns"][rows], records["start_ns"][rows])
     rows = rows[np.lexsort((rows, when))]
@@ -114,7 +114,7 @@ def match(launches: Sequence[Launch], records: Records) -> Match:
 
 
 def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Ints, Ints]:
-    """A number for each distinct (kernel, grid, block) of launches and of rows; -1 of a kernel that the other side has not."""
+    """A number for each distinct (kernel, grid, block) of launches and of rows; -1 for a kernel that the other side lacks."""
     names, _, code = distinct_rows(records["name"][rows])
     own = list(dict.fromkeys(launch.name for launch in launches))
     classes, others = same_kernels(own, [records.strings[name] for name in names[0].tolist()])

@@ -114,7 +114,7 @@ def _calls(trace: Trace, pattern: re.Pattern[str]) -> Ints:
 
 
 def ops_of_records(records: Records, trace: Trace | None, rules: OpRules, match: Match) -> list[OpStack | None]:
-    """The ops around the records that launches are; where several fit and differ, none.
+    """The ops around each launch, by its record; none where several records fit and differ.
 
     Without the capture itself, the op and the innermost op of the record.
     """

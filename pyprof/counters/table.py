@@ -38,7 +38,7 @@ from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Value
 
 
 class LaunchOps(NamedTuple):
-    """The ops around each launch, outermost first, and the records that launches are.
+    """The ops around each launch, outermost first, and its record.
 
     match, records: None if there is no timeline; stacks: None if no ops were recorded; has_times: whether the times of
     the records are real.
@@ -101,7 +101,7 @@ class CounterTable:
         return Integers(taken, found < 0) if isinstance(values, Integers) else Fractions(taken, found < 0, values.digits)
 
     def needed(self, key: str) -> Values:
-        """FLOPs or bytes of the algorithm: of the record, or what a launch hook gave."""
+        """FLOPs or bytes of the algorithm: by its record, or given by a launch hook."""
         hooks = [values for metric, values in self.measured.metrics.items() if re.fullmatch(rf"{key}\d*", metric)]
         return self.of_record(key) if self.ops.records is not None or not hooks else _whole(known_sum(hooks))
 
@@ -152,7 +152,7 @@ class CounterTable:
     # ------------------------------------------------------------------ columns
 
     def ratio(self, part: Floats, whole: Floats, digits: int = 3) -> Values:
-        """One over the other; unknown without either."""
+        """`part` over `whole`; unknown if either is."""
         with np.errstate(divide="ignore", invalid="ignore"):
             found = part / whole
         return Fractions(found, ~np.isfinite(found), digits)
@@ -204,11 +204,11 @@ class CounterTable:
         return names, self._preferred(np.array([np.nan if rate is None else rate for rate in rates]), of_file)
 
     def _sustained(self, metric: str, cycles: str) -> Floats:
-        """The most that the device sustains of a metric in a second, as ncu's roofline sections keep it."""
+        """The peak rate of a metric, per second, from ncu's roofline sections; NaN unknown."""
         return self.measured.of(f"{metric}.peak_sustained") * self.measured.of(f"{cycles}.avg.per_second")
 
     def _preferred(self, of_gpu: Floats, of_file: Floats) -> Floats:
-        """Choose between two limits: the file's, as its times have the same clocks; beside a timeline the known device's."""
+        """Of two limits the file's, at the clocks of its times; the known device's beside a timeline, or if given."""
         of_device = self.ops.records is not None or self.given is not None
         return np.where(np.isnan(of_file) | (of_device & ~np.isnan(of_gpu)), of_gpu, of_file)
 

@@ -34,7 +34,7 @@ class GroupedRows:
         self.shown: Ints | slice = slice(None)
 
     def name(self, keys: Sequence[Header], values: Sequence[Values], order: Ints) -> None:
-        """Give the columns that name each group, and the order of the groups."""
+        """Set the columns that name each group, and the order of the groups."""
         self.headers, self.names, self.order = [*keys, *SUMS], Table(keys, values), order
 
     def of(self, key: str) -> Values:

@@ -98,7 +98,7 @@ def _groups(keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> list[npt.NDA
 
 
 def _wide(call: OpCall, own: OpCall) -> OpCall | None:
-    """The look-up with the width of its gradient; None if the two do not match."""
+    """The look-up, completed by the width of its gradient; None if the two do not match."""
     dense = call.op.startswith("dense")
     place, least = (1, 9) if dense else (5, 13)  # weights_offsets, one per table; arguments up to offsets
     gradient = own.tensors[0] if own.tensors else None

@@ -31,7 +31,7 @@ EXPERTS = ("vllm::moe_forward", "vllm::moe_forward_shared")
 
 
 class Model(NamedTuple):
-    """Sizes of a model; 0 unknown, or none of that. windowed: whether layers have the window: all, none, or None some."""
+    """Sizes of a model; 0: unknown, or the model has none. windowed: whether its layers have the window, None: some do."""
 
     top_k: int = 0
     hidden: int = 0

@@ -147,7 +147,7 @@ class ProcessRecording:
         self._report()
 
     def _replaced(self) -> None:
-        """The program is about to be replaced by another one."""
+        """Called before the program replaces itself by another one."""
         if getpid() == self._pid:
             self._finish()
             self.notes.append("the program replaced itself by another one (os.exec): each is recorded on its own")

@@ -41,7 +41,7 @@ class Compilations:
         self._filters: list[tuple[logging.Logger, _Taken]] = []
 
     def start(self, *_: object) -> None:
-        """torch.compile begins to compile."""
+        """Called when torch.compile begins to compile."""
         if not self._filters:
             for name, kind in _LOGGERS.items():
                 logger = logging.getLogger(name)

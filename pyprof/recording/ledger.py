@@ -161,7 +161,7 @@ class LedgerWriter:
             self._guarded(self._write, f"{text}\n".encode())
 
     def end(self) -> None:
-        """The program ends; a step that it marks at the begin is under way."""
+        """Called when the program ends: a step that it marked at its begin is still under way."""
         if not self._over:
             self._guarded(self._last)
         self._over = True

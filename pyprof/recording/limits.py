@@ -84,7 +84,7 @@ class Pace:
         self._began = time.monotonic()
 
     def ends(self) -> None:
-        """A step of the program has ended; the time until the next one begins is our own work."""
+        """Called when a step of the program has ended: the time until the next one begins is our own work."""
         now = time.monotonic()
         took, self._began = now - self._began, now
         if self._recorded:
@@ -94,7 +94,7 @@ class Pace:
         self._first = False
 
     def begins(self, recorded: bool) -> None:
-        """The next one begins. recorded: whether any of it is traced."""
+        """Called when the next step begins. recorded: whether any of it is traced."""
         now = time.monotonic()
         self._longer_s += now - self._began
         self._began, self._recorded = now, recorded
@@ -192,7 +192,7 @@ class Automatic:
         return self._part is None or (self._part.thread == threading.get_ident() and getpid() == self._pid)
 
     def begins(self, number: int) -> None:
-        """A step begins."""
+        """Called when a step begins: start or end the recording that the schedule wants there."""
         with self._lock:
             if self._done or not self._mine():
                 return
@@ -218,7 +218,7 @@ class Automatic:
                 part.step()
 
     def compiling(self, *_: object) -> None:
-        """torch.compile begins to compile: warm steps begin after the last step in which it compiles."""
+        """Called when torch.compile begins to compile: warm steps begin after the last step in which it does."""
         with self._lock:
             part = self._part
             if not self._done and part is not None and self._mine():
@@ -250,7 +250,7 @@ class Automatic:
             self._kept = None
 
     def end(self) -> None:
-        """The program ends: write the best recording."""
+        """Write the best recording, as the program ends."""
         with self._lock:
             part = self._part
             self.gave_way = self.gave_way or (part is not None and part.gave_way)
@@ -279,7 +279,7 @@ class Automatic:
                 self._kept = part
 
     def _finish(self) -> None:
-        """The warm steps are complete, or the program ends after one of them."""
+        """Finish when the warm steps are complete, or the program ends after one of them."""
         part, self._part, self._kept, self._done = self._part, None, None, True
         if part is not None:
             part.finish()

@@ -27,8 +27,8 @@ _WATCH_S = 0.1
 
 
 def profile(nsys: str, report: Path, *words: str, seconds: float, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """`nsys profile WORDS`, of a program that may run twice: done again where it leaves no report, even if it says that all
-    went well (its importer can fail after that).
+    """Run `nsys profile WORDS`, and start it anew where it leaves no report, whatever it says (its importer can fail after it):
+    the program may run several times.
 
     Exit code and text of the last start, as of `ask`.
     """

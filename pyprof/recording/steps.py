@@ -58,7 +58,7 @@ class StepWindow:
         self._enter, self._leave = enter, leave
 
     def begins(self, number: int) -> None:
-        """A step begins."""
+        """Called when a step begins: open the window at its first step, close it after its last."""
         if self.open and not self._within(number):
             self.close()
         while self._left and number >= self._left[0][1]:  # skipped
@@ -148,13 +148,13 @@ class StepClock:
             api.open_step(number)
 
     def _announced(self, tokens: int | None) -> None:
-        """The program calls pyprof.step()."""
+        """Called when the program calls pyprof.step()."""
         self._calls += 1
         self.by, self.tokens = "step", tokens
         self._begin(self._calls - 1)
 
     def _stepped(self, optimizer: object, _args: object, _kwargs: object) -> None:
-        """torch's hook: an optimizer has stepped."""
+        """Called by torch's hook when an optimizer has stepped."""
         if self._calls:
             return
         if self._optimizer is None or self._optimizer() is None:
@@ -167,7 +167,7 @@ class StepClock:
             self._begin_marked(self.number + 1)
 
     def _returned(self) -> None:
-        """An optimizer's `step` has returned."""
+        """Called when an optimizer's `step` has returned."""
         self._local.depth -= 1
         if not self._local.depth and getattr(self._local, "pending", False):
             self._local.pending = False

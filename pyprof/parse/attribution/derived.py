@@ -251,8 +251,8 @@ def _ran_in(outer: OpCall | None, inner: OpCall | None, sure: bool) -> bool:
 
 
 def _is_batched(outer: OpCall | None, inner: OpCall | None, again: bool) -> bool:
-    """Whether a call has tensors of another with one more dimension in front: one of them if it calls itself again, else all
-    that differ."""
+    """Whether one call has the other's tensors with one more dimension in front (a batch): the inner one of `again`, an op that
+    calls itself, at least one of them; else the outer one all that differ."""
     if outer is None or inner is None:
         return False
     before, after = ([tensor.shape for tensor in call.tensors] for call in (outer, inner))

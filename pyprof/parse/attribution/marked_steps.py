@@ -59,8 +59,8 @@ class HostRanges(NamedTuple):
     def take(self, rows: Ints | Bools) -> HostRanges:
         return HostRanges(self.start_ns[rows], self.end_ns[rows], self.thread[rows], self.label[rows], self.markers)
 
-    def lie_in_none(self) -> Ints:
-        """Rows of the ranges that lie in no other of their thread."""
+    def outermost(self) -> Ints:
+        """Rows of the ranges that no other of their thread is around."""
         order = np.lexsort((-self.end_ns, self.start_ns, self.thread))
         thread, start, end = self.thread[order], self.start_ns[order], self.end_ns[order]
         top = np.ones(len(order), np.bool_)
@@ -165,7 +165,7 @@ def _engine(steps: list[MarkedStep], after_ns: int) -> _Found:
 
 def _optimizer(ranges: HostRanges) -> _Found:
     """From the end of one step of the optimizer to the end of the next."""
-    ranges = ranges.take(ranges.lie_in_none())
+    ranges = ranges.take(ranges.outermost())
     if not len(ranges):
         return None
     # With several optimizers (GANs) the one that steps least often ends a step.
@@ -202,7 +202,7 @@ def _periodic(ranges: HostRanges, scopes: HostRanges, launches: Ints, numbered: 
     count = np.bincount(code, minlength=1)
     repeated = (count[code] > 1) & (code != codes.get("", -1))
     chosen, code = ranges.take(repeated), code[repeated]
-    top = chosen.lie_in_none()
+    top = chosen.outermost()
     chosen, code = chosen.take(top), code[top]
     if len(code) < 2 or _are_parts(ranges, chosen):
         return 0.0, None
@@ -235,7 +235,7 @@ def _are_parts(ranges: HostRanges, chosen: HostRanges) -> bool:
         return True
     layers = np.array([bool(_NUMBER.search(name)) and not _COUNTED.search(name) for name in names.tolist()], np.bool_)
     outer = ranges.take(layers)
-    outer = outer.take(outer.lie_in_none())
+    outer = outer.take(outer.outermost())
     at = np.searchsorted(outer.start_ns, chosen.start_ns, "right") - 1
     return len(outer) > 1 and bool(((at >= 0) & (chosen.end_ns <= outer.end_ns[at])).all())
 

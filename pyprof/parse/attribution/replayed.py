@@ -295,8 +295,8 @@ def _fit(mine: Ints, lanes: Ints, calls: Ints, said: Ints, *, unnamed: bool) -> 
 
 
 def _told_apart(mine: Ints, lanes: Ints, calls: Ints, said: Ints, index: Ints) -> Bools:
-    """Which activities on several streams, whose order is unknown, have a certain call all the same: if all calls of their name
-    have the same ranges, or if equally many of the name were captured, on one stream, and they are paired in order."""
+    """Which activities have a certain call although they ran on several streams, in unknown order: all calls of their name have
+    the same ranges, or as many of the name were captured, on one stream, and they are paired in order."""
     result = np.zeros(len(mine), np.bool_)
     for code in distinct_values(mine).tolist():
         own, called = np.flatnonzero(mine == code), np.flatnonzero(calls == code)

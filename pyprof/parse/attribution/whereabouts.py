@@ -73,7 +73,8 @@ def whereabouts_on_cpu(trace: Trace, rows: Launched) -> Whereabouts | None:
 
 
 def _of_units(trace: Trace, unit: Ints, start: Ints, end: Ints, ran_by: Ints) -> Whereabouts | None:
-    """unit: the device of each activity, or the process of each row; ran_by: the thread that launched it, or ran it."""
+    """The places of all devices or processes. unit: the device of each activity, or the process of each row; ran_by: the thread
+    that launched it, or ran it."""
     process = np.append(trace.threads["process"].astype(np.int64), -1)
     units = [unit == one for one in distinct_values(unit).tolist()]
     between = [_between(trace, start[mine], end[mine], ran_by[mine]) for mine in units]
@@ -108,8 +109,8 @@ def _of_units(trace: Trace, unit: Ints, start: Ints, end: Ints, ran_by: Ints) ->
 
 
 def _between(trace: Trace, start: Ints, end: Ints, thread: Ints) -> list[_Times]:
-    """The long times in which none of these runs; and each of those from the begin of a range around the first one, and to the
-    end of one around the last, where a window may begin and end."""
+    """The long times in which none of these runs. A window may also begin and end with a range: so the times from the begin of
+    each range around the first, and to the end of each around the last."""
     order = np.argsort(start, kind="stable")
     start, thread = start[order], thread[order]
     until = np.maximum.accumulate(np.maximum(end[order], start))

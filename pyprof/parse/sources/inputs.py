@@ -187,8 +187,8 @@ class LeftOut:
     others: int = 0
 
     def keep(self, columns: Table, *, activities: bool) -> Table:
-        """The rows of `columns` that have a time, by start_ns and end_ns; the others are counted. A begin of -1 is none, nor
-        has a row a time that ends before it begins; both 0 is what a profiler writes that knows neither."""
+        """The rows of `columns` whose start_ns and end_ns are a time; the others are counted: a begin of -1, an end before the
+        begin, and 0 for both, which a profiler writes that knows neither."""
         start, end = columns["start_ns"], columns["end_ns"]
         known = (start != -1) & (start > -_LAST_NS) & (start <= end) & (end < _LAST_NS)
         kept = known & ((start != 0) | (end != 0))

@@ -28,7 +28,7 @@ _BY = ("kind", "phase", "layer", "line")
 
 
 class MemorySection(NamedTuple):
-    """A memory report. charts: one of each device; sentences, advice: one of each as well; end: what is held at the end."""
+    """A memory report. charts, sentences, advice: one for each device; end: memory held at the end."""
 
     file: str
     charts: tuple[dict[str, Any], ...]
@@ -86,8 +86,8 @@ def _moments(x: Ints, counted: Ints, peak: int) -> Ints:
 
 
 def _blocks(device: DeviceMemory, moments: Ints) -> tuple[dict[str, Any], dict[str, tuple[list[str], Ints]]]:
-    """The largest blocks as columns (equal ones together). And by kind, phase, layer, line their names, and the bytes of each
-    of these and of the unknown in each column of the chart."""
+    """(the largest blocks as columns, equal ones together; by kind, phase, layer and line: the names, and for each name (last:
+    unknown) the bytes in each column of the chart)."""
     lives, sites = device.replay.lives, device.trace.places
     first, last = np.searchsorted(moments, lives.alloc), np.searchsorted(moments, lives.free) - 1
     seen = np.flatnonzero(first <= last) if device.trace.addressed else np.zeros(0, np.int64)

@@ -204,8 +204,8 @@ def _microbatches(order: Sequence[StageAction]) -> int:
 
 
 def _depth(each: Sequence[Stages], stages: Sequence[Sequence[int]]) -> int | None:
-    """Stages of the pipeline: as numbered, or by how many ranks send or receive only once in a forward, as the first and the
-    last stage do, where the others do both."""
+    """Number of stages: by their own numbers, else by how many ranks only send or only receive in a forward. Those are the
+    first stage and the last one; the others do both."""
     if all(stages):
         known = {stage for some in stages for stage in some}
         return len(known) if known == set(range(len(known))) else None
