@@ -57,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""
-    if options.table == "advice" and on_terminal(options) and not _rows_chosen(options):
+    rows_chosen = any(getattr(options, name) is not None for name in ("columns", "where", "sort", "top", "units"))
+    if options.table == "advice" and on_terminal(options) and not rows_chosen:
         for one in found:  # sentences, for which no column is wide enough
             _draw(lambda units, of=one: advice_lines(of, units), True, None, sys.stdout)  # type: ignore[misc]
     elif options.table is not None:
@@ -79,10 +80,6 @@ def run(options: argparse.Namespace) -> int:
         ]
         show(found, options.units != "raw", options.width, shlex.join(["pyprof", "prof", *window, options.file[0]]))
     return 0
-
-
-def _rows_chosen(options: argparse.Namespace) -> bool:
-    return any(getattr(options, name) is not None for name in ("columns", "where", "sort", "top", "units"))
 
 
 def document(found: Sequence[Summary]) -> str:

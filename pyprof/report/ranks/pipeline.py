@@ -174,7 +174,8 @@ def pipeline_of(units: Sequence[Stages | None], numbers: Sequence[int], ranks: i
     steps = [len(one.span) for one in each]
     parts = np.array([one.parts.mean(axis=0) for one in each])
     overlapped = parts[:, OVERLAPPED] > 0
-    known, counts = np.array(written), Counter(n for one in each for order in one.orders if (n := _microbatches(order)))
+    known = np.array(written)
+    counts = {len({action.microbatch for action in order} - {-1}) for one in each for order in one.orders} - {0}
     microbatches = next(iter(counts)) if len(counts) == 1 else None
     computed = np.where(known, parts.sum(axis=1), np.nan)
     parts[~known | overlapped] = np.nan
@@ -197,10 +198,6 @@ def _begins_tell(units: Sequence[Stages]) -> bool:
         return False
     each = [Counter(step) for step in zip(*(one.begins for one in units), strict=True)]
     return all(0 < one["send"] <= one["recv"] and one["send"] + one["recv"] == len(units) for one in each)
-
-
-def _microbatches(order: Sequence[StageAction]) -> int:
-    return len({action.microbatch for action in order if action.microbatch >= 0})
 
 
 def _depth(each: Sequence[Stages], stages: Sequence[Sequence[int]]) -> int | None:
