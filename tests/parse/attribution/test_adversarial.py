@@ -41,18 +41,6 @@ def test_a_range_is_open_from_its_begin_until_just_before_its_end(tmp_path: Path
     assert table(load(n, tmp_path), "op") == [("mm",), ("mm",), ("add",), ("na",), ("na",), ("na",)]
 
 
-def test_each_device_has_an_autograd_thread_of_its_own(tmp_path: Path) -> None:
-    n = Nsys()
-    for device in (0, 1):
-        n.range(f"aten::mul, seq = {device + 3}, op_id = 1", 1 + 20 * device, 9 + 20 * device)
-        n.kernel(ADD, 5 + 20 * device, 1000 + device, 1010, device=device)
-        n.range(f"MulBackward0, seq = {device + 3}, op_id = 2", 200, 290, thread=8 + device)
-        n.kernel(ADD, 250, 2000 + device, 2010, device=device, thread=8 + device)
-    records = load(n, tmp_path)
-    assert table(records, "dir") == [("fprop",), ("fprop",), ("bprop",), ("bprop",)]
-    assert records["fwd_instance"].tolist() == [-1, -1, 0, 1]
-
-
 def test_the_backward_of_an_op_without_kernels_finds_it(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::view, seq = 3, op_id = 1", 1, 9)

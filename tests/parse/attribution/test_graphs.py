@@ -47,14 +47,3 @@ def test_of_a_node_told_twice_the_first_recording_counts_and_clones_of_clones_le
     for shuffle in (None, 1, 2):
         found = load(n, tmp_path, shuffle)
         assert ops(found)[0] == "mm" and ops(found)[1] == "add"
-
-
-def test_backward_alone_in_a_graph_has_a_forward_instance_a_replay(tmp_path: Path) -> None:
-    n = Nsys()
-    n.range("aten::view, seq = 4, op_id = 1", 10, 50)
-    n.range("ViewBackward0, seq = 4, op_id = 2", 60, 90, thread=8)
-    node(n, 70, 600, thread=8)
-    for turn in range(2):
-        replay(n, 1000 * (turn + 1), 50 + turn, (ADD, 1000 * (turn + 1) + 600, 600))
-    found = load(n, tmp_path)
-    assert len(set(found["fwd_instance"].tolist())) == 2 and len(set(found["instance"].tolist())) == 2

@@ -132,6 +132,7 @@ def with_many_ranges(path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("by_rows")
 def test_each_range_ends_as_looking_for_its_end_alone_says(tmp_path: Path) -> None:
     path = with_many_ranges(tmp_path / "net.sql")
     with closing(sqlite3.connect(path)) as db:

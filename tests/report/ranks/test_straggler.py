@@ -171,22 +171,6 @@ def test_runs_on_the_cpu_are_compared_by_the_time_of_gloos_threads(tmp_path: Pat
     assert "nothing recorded explains" in captured.out and "with na" not in captured.out
 
 
-def test_who_comes_last_is_counted_for_each_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two ranks on the CPU meet three times, and rank 1, which loads data for 7 ms more each time, comes last at all.
-
-    What it makes the other wait is of a step.
-    """
-    gloo(tmp_path / "run", (0, 7_000))
-    assert main(["ranks", str(tmp_path / "run"), "--table", "ranks", "-c", "rank,late,met,caused_us", "--csv"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["Rank,Late,Met,Caused(us)", "0,0,3,0.000", "1,3,3,7000.000"]
-
-
-def test_a_data_set_says_what_its_captures_say(tmp_path: Path) -> None:
-    Steps(3, begin={2: 4_000}).write(tmp_path / "run")
-    assert main(["parse", str(tmp_path / "run"), "-o", str(tmp_path / "set"), "--jobs", "1"]) == 0
-    assert late(tmp_path / "set") == late(tmp_path / "run")
-
-
 def test_noisy_ends_do_not_move_clocks_that_their_sessions_know(tmp_path: Path) -> None:
     """gloo's threads leave 3 ms apart on busy CPUs: that is no difference of clocks, one of 50 ms is."""
     gloo(tmp_path / "same", (0, 7_000), leaving=(0, 3_000, 400, 0, 2_500, 100))

@@ -182,22 +182,6 @@ def test_counters_add_up_to_the_flops_and_follow_the_queue(tmp_path: Path) -> No
     assert rate[-1][1] == 0
 
 
-def test_what_crosses_goes_to_a_further_track_and_comes_back(tmp_path: Path) -> None:
-    capture = small()
-    capture.range("load", 1_500, 12_000, event=60)  # start/end ranges owe no order to others
-    capture.range("never closed", 500, None)
-    capture.range("of a library", 1_200, 1_300, domain=3)
-    capture.rows["NVTX_EVENTS"].append((0, None, 75, "NCCL", 0, None, 3))
-    capture.kernel(GEMM, 40_000, 41_000, 43_000)
-    capture.kernel(GEMM, 40_100, 42_000, 44_000)  # beside the one before, as nodes of a graph run
-    path = capture.write(tmp_path / "net.sqlite")
-    events, _ = timeline(path)
-    load_, never = (next(e for e in events if e["name"] == name) for name in ("load", "never closed"))
-    assert load_["tid"] != 7 and never["args"]["never closed"] == "yes"
-    assert len({(e["pid"], e["tid"]) for e in of(events, "kernel")}) == 2
-    assert list(lines(load(str(tmp_path / "timeline.json")))) == list(lines(load(str(path))))
-
-
 def test_a_part_is_cut_out_with_what_the_host_did_meanwhile(tmp_path: Path) -> None:
     path = small().write(tmp_path / "net.sqlite")
     whole, _ = timeline(path)
