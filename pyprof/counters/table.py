@@ -208,7 +208,7 @@ class CounterTable:
         return self.measured.of(f"{metric}.peak_sustained") * self.measured.of(f"{cycles}.avg.per_second")
 
     def _preferred(self, of_gpu: Floats, of_file: Floats) -> Floats:
-        """Of two limits the file's, at the clocks of its times; the known device's beside a timeline, or if given."""
+        """Choose between two limits: the file's, at the clocks of its times; beside a timeline, or if given, the device's."""
         of_device = self.ops.records is not None or self.given is not None
         return np.where(np.isnan(of_file) | (of_device & ~np.isnan(of_gpu)), of_gpu, of_file)
 
