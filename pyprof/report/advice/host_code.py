@@ -70,9 +70,10 @@ def _on_cpu(overview: Overview) -> Advice | None:
         part = one.own_ns / places.total_ns
         if idle.saves_ns * part <= _LEAST * division.wall_ns:
             return None
-        evidence = f"between ops {told(one.own_ns)} of {told(division.wall_ns)} are spent in {described(one)}"
+        own_ns = one.own_ns // max(division.count, 1)
+        evidence = f"between ops {told(own_ns)} of {told(division.wall_ns)} are spent in {described(one)}"
         change = Change(gaps=idle.rows, gap_ns=(idle.usual_ns * part).astype(np.int64))
-        return Advice("host_code", change, one.own_ns, evidence, _ON_CPU)
+        return Advice("host_code", change, own_ns, evidence, _ON_CPU)
     long = idle.own_ns >= BETWEEN_OPS_NS
     usual = idle.usual_ns[long]
     if places is None or mean_ns(overview, usual) <= _LEAST * division.wall_ns:
