@@ -78,14 +78,13 @@ def read_model(found: Mapping[str, Any]) -> Model:
     return Model(top_k, number("hidden_size"), inner, window, windowed)
 
 
-def infer_served(records: Records, model: Model | None = None) -> Iterator[tuple[OpCall, Ints]]:
-    """Yield completed calls, and the instances that ran each. model: the one in use if None."""
-    model = _used if model is None else model
+def infer_served(records: Records) -> Iterator[tuple[OpCall, Ints]]:
+    """Yield calls completed by the model in use, and the instances that ran each."""
     for names, complete in ((ATTENTION, _windows), (EXPERTS, _experts)):
         lacks = [call.described and call.name in names and not call.flat for call in records.calls]
         if any(lacks):
             rows = np.flatnonzero(np.array([*lacks, False], np.bool_)[records["call"]] & (records["instance"] >= 0))
-            yield from complete(records, rows, model)
+            yield from complete(records, rows, _used)
 
 
 # ---------------------------------------------------------------------------------------------- windows

@@ -40,9 +40,9 @@ def hover(title: str, rows: Iterable[tuple[str, str | None]]) -> str:
     return "<br>".join([f"<b>{_broken(title)}</b>", *lines])
 
 
-def _broken(text: str, columns: int = 80) -> str:
-    """A long text, wrapped."""
-    return "<br>".join(map(shown, textwrap.wrap(text, columns) or [""]))
+def _broken(text: str) -> str:
+    """A long text in lines of 80 characters."""
+    return "<br>".join(map(shown, textwrap.wrap(text, 80) or [""]))
 
 
 def framed(drawing: Sequence[Any], title: str, sentence: str, notes: Sequence[str], height: int) -> Figure:

@@ -20,8 +20,8 @@ def _fractions(values: Iterable[float | None], digits: int = 1) -> Fractions:
     return Fractions.not_nan(np.array([np.nan if one is None else one for one in values], np.float64), digits)
 
 
-def _percent(values: Iterable[float | None], digits: int = 1) -> Fractions:
-    return _fractions((None if one is None else 100 * one for one in values), digits)
+def _percent(values: Iterable[float | None]) -> Fractions:
+    return _fractions(None if one is None else 100 * one for one in values)
 
 
 def figures(of: Figures) -> Table:
