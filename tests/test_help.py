@@ -53,10 +53,13 @@ def test_what_the_code_defines_is_filled_in() -> None:
     assert "kernel, graph, memcpy, memset, cpu" in page("terms") and "forward, backward, optimizer" in page("terms")
 
 
-def test_a_commands_page_ends_with_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_commands_page_ends_with_its_arguments_and_columns(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["gaps", "--help"])
-    assert page("gaps").endswith("\n## Arguments\n\n" + capsys.readouterr().out)
+    _, _, arguments = page("gaps").partition("\n## Arguments\n\n")
+    text, _, columns = arguments.partition("\n## Columns\n\n")
+    assert text == capsys.readouterr().out
+    assert "\nlatency: How long launches take on each line\n\n    pid        process\n" in columns
 
 
 def test_hardware_lists_every_device_and_every_family() -> None:

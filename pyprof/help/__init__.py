@@ -1,9 +1,14 @@
-"""`pyprof help TOPIC`: prints pyprof/help/TOPIC.md, or pyprof/help/commands/COMMAND.md with the command's arguments below.
+"""Print a page of help: a topic, or a command with its examples, arguments and columns.
 
-`pyprof help schema NAME` prints schemas/NAME.json. A new topic is a new file. `{{package.module:name}}` in a page is replaced
-by what that function returns, or by the items of that tuple of texts, so that what the code defines cannot differ from the
-page. Examples in pages begin with `    $ ` (shell) or `    >>> ` (Python); the tests run them.
+pyprof help                  the list of topics and commands
+pyprof help terms            the words on the screens, and what they mean
+pyprof help gaps             a command
+pyprof help schema gaps      the JSON Schema of what it writes
 """
+
+# A topic is TOPIC.md here, a command's examples are commands/COMMAND.md, a schema is schemas/NAME.json. In a page
+# `{{package.module:name}}` is replaced by what that function returns, or by the items of that tuple of texts, so that what the
+# code defines cannot differ from the page. Examples begin with `    $ ` (shell) or `    >>> ` (Python); the tests run them.
 
 from __future__ import annotations
 
@@ -70,8 +75,22 @@ def page(topic: str) -> str:
         return _filled(_FOLDER / f"{topic}.md")
     if topic in commands():
         described = import_module(_CLI).arguments_text(topic)
-        return f"{_filled(_FOLDER / 'commands' / f'{topic}.md')}\n## Arguments\n\n{described}"
+        return f"{_filled(_FOLDER / 'commands' / f'{topic}.md')}\n## Arguments\n\n{described}{_columns(topic)}"
     raise UsageError(f"there is no help topic {topic!r}", f"topics: {', '.join(topics())}; or a command")
+
+
+def _columns(command: str) -> str:
+    """The columns of each table of a command, from the schema of its rows; empty without tables."""
+    import json
+
+    name = next((name for name in (f"{command}-tables", command) if name in schemas()), None)
+    tables = {} if name is None else json.loads(schema_text(name)).get("properties", {})
+    parts = []
+    for table, described in tables.items():
+        if columns := described.get("items", {}).get("properties", {}):
+            parts += ["", f"{table}: {described['description'].partition('. ')[0].removesuffix('.')}", ""]
+            parts += [f"    {key:{max(map(len, columns))}}  {column['description']}" for key, column in columns.items()]
+    return "\n".join(["", "## Columns", *parts, ""]) if parts else ""
 
 
 def commands_text() -> str:

@@ -84,6 +84,8 @@ def write_on(screen: Screen, tables: Sequence[AnyTable], stream: IO[str]) -> Non
     if several and cut:
         for command in _command(screen, " --table NAME"):
             console.print(Text(f"\nall of one: {command}", "dim"))
+        if screen.command.startswith("pyprof "):
+            console.print(Text(f"columns: pyprof help {screen.command.split()[1]}", "dim"))
 
 
 def _drawn(table: AnyTable, screen: Screen, plain: bool) -> tuple[Iterator[Text], int, list[str]]:

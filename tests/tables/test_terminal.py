@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_left_out_by_what_it_says() -> None:
     narrow = _written(table, 46, 45, TABLE, command="pyprof gaps f.json")
     assert narrow[0].startswith("── ops ──") and narrow[1].split() == ["Layer", "Time", "Share", "TC"]
     assert narrow[6] == "2 more columns (pid, sync): --table ops"
-    assert narrow[-1] == "all of one: pyprof gaps f.json --table NAME --units human | less -S"
+    assert narrow[-2:] == ["all of one: pyprof gaps f.json --table NAME --units human | less -S", "columns: pyprof help gaps"]
     assert _written(table, 46, chosen=True)[0].split()[:2] == ["PId", "Sync"]
     assert _written(table, 24)[0].split()[0] == "Layer" and max(map(len, _written(table, 24)[:5])) <= 24
 

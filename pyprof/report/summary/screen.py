@@ -329,7 +329,8 @@ def _known(summary: Figures, units: Units, most: int) -> Iterator[Line]:
         of = summary.known
         shares = ((of.op, "op"), (of.shapes, "shapes"), (of.flops, "FLOPs"), (of.bytes, "bytes"))
         texts = [f"{name} {known_share(share)}" for share, name in shares]
-        yield [(f"Known of {'kernel' if summary.on_gpu else 'op'} time: {', '.join(texts)}", "")]
+        text, more = f"Known of {'kernel' if summary.on_gpu else 'op'} time: {', '.join(texts)}", "   words: pyprof help terms"
+        yield [(text, ""), (more * (len(text) + len(more) <= units.width), "dim")]
     first = summary.unseen is not None or not any(one.saves_ns is not None or one.kind in ALONE for one in summary.advice)
     notes = [f"Note: {note}" for note in summary.notes[first:]]
     for note in notes[: most if len(notes) <= most else most - 1]:

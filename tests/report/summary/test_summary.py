@@ -157,7 +157,7 @@ add  [512,512]fp32;[512,512]fp32                                     20.0 us  16
 mm   M=512,N=512,K=512,fp32                                model.fc  40.0 us  12.5 us  69 %  compute
 more: pyprof prof net.sqlite --group-by op,params,layer --sort lost
 
-Known of kernel time: op 100 %, shapes 100 %, FLOPs 100 %, bytes 100 %
+Known of kernel time: op 100 %, shapes 100 %, FLOPs 100 %, bytes 100 %   words: pyprof help terms
 """
 
 
