@@ -422,17 +422,14 @@ def _records(rows: list[tuple[int, int, int]], kind: int = ActivityKind.KERNEL) 
     return Records(columns)
 
 
-def test_overlapping_kernels_keep_a_device_busy_once() -> None:
-    two_streams = _records([(0, 60, 0), (30, 60, 0), (95, 5, 0)])
-    assert busy(two_streams, np.arange(3)) == BusyTimes(total=125, union=95, wall=100)
-    assert busy(two_streams, np.array([0, 2])) == BusyTimes(total=65, union=65, wall=100)
-    two_devices = _records([(0, 100, 0), (0, 50, 1), (50, 50, 1)])
-    assert busy(two_devices, np.arange(3)) == BusyTimes(total=200, union=200, wall=200)
-    assert busy(two_devices, np.arange(0)) == BusyTimes(0, 0, 0)
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.just(0)), min_size=1, max_size=12))
-def test_busy_is_the_union(rows: list[tuple[int, int, int]]) -> None:
-    covered = {at for start, length, _ in rows for at in range(start, start + length)}
-    times = busy(_records(rows), np.arange(len(rows)))
-    assert times.union == len(covered) <= times.wall
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 1)), max_size=12), st.sets(st.integers(0, 11)))
+def test_busy_is_the_union_on_each_device(rows: list[tuple[int, int, int]], among: set[int]) -> None:
+    chosen = [at for at in sorted(among) if at < len(rows)]
+    spans = [(start, start + length, device) for start, length, device in (rows[at] for at in chosen)]
+    covered = {(at, device) for start, end, device in spans for at in range(start, end)}
+    wall = sum(
+        max(end for _, end, on in spans if on == device) - min(start for start, _, on in spans if on == device)
+        for device in {device for *_, device in spans}
+    )
+    total = sum(end - start for start, end, _ in spans)
+    assert busy(_records(rows), np.array(chosen, np.int64)) == BusyTimes(total, len(covered), wall)
