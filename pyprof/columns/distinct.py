@@ -30,7 +30,7 @@ class Distinct(NamedTuple):
 
 
 def row_type(rows: int) -> type[np.signedinteger[Any]]:
-    """The narrowest dtype for row numbers of so many rows."""
+    """The narrowest dtype for the numbers of `rows` rows."""
     return np.int32 if rows < 1 << 31 else np.int64
 
 
@@ -137,7 +137,7 @@ def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def one_of(wanted: npt.NDArray[Any], rows: int) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
-    """A function like np.isin(values, wanted), by a lookup table if that pays off for so many rows in all."""
+    """A function like np.isin(values, wanted), by a lookup table if that pays off for `rows` rows in all."""
     if not len(wanted):
         return lambda values: np.zeros(len(values), np.bool_)
     low, high = int(wanted.min()), int(wanted.max())

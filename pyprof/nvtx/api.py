@@ -239,7 +239,7 @@ def step(number: int | None = None, *, tokens: int | None = None) -> Step:
 
 
 def _renew_lock() -> None:
-    """In a forked process, where the thread that held the lock is no more."""
+    """Make a new lock: in a forked process the thread that held the old one does not exist."""
     global _lock
     _lock = threading.RLock()
 

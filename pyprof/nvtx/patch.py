@@ -98,7 +98,7 @@ class Patches:
         _set(owner, name, new)
 
     def at_undo(self, action: Callable[[], object]) -> None:
-        """Call this when all attributes are restored."""
+        """Have `action` called once all attributes are restored."""
         self._at_undo.append(action)
 
     def wrap(self, owner: object, name: str, wrapper: Function) -> None:

@@ -69,7 +69,7 @@ class State:
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        """A new lock: in a forked process the one that held it at that moment is no more."""
+        """Make a new lock: in a forked process the thread that held the old one does not exist."""
         self._lock = threading.RLock()  # a destructor or a signal's handler may run ops while it is held
 
     def use(self, backend: Backend) -> None:

@@ -45,7 +45,7 @@ def _make(caller: FrameType) -> Runner:
 
 
 def runner(caller: FrameType) -> Runner:
-    """A function that calls in the place of this frame's current line: `runner(frame)(function, args, kwargs)`."""
+    """A function that makes calls as if from this frame's current line: `runner(frame)(function, args, kwargs)`."""
     key = (id(caller.f_code), caller.f_lasti)
     known = _runners.get(key)
     if known is None:

@@ -55,7 +55,7 @@ class KernelResult:
 
 
 def _result(kernel: str, config: str, timing: Timing, moved: int | None, peak_rate: float | None) -> KernelResult:
-    """moved: bytes of a call; peak_rate: bytes/s of the memory. None: unknown."""
+    """One timing as a result. moved: bytes of a call; peak_rate: bytes/s of the memory. None: unknown."""
     rate = None if moved is None or not timing.median_s else moved / timing.median_s
     times = (timing.median_s * 1e6, timing.best_s * 1e6, timing.p99_s * 1e6, timing.spread * 100, len(timing.times_s))
     gbs, peak = None if rate is None else rate / 1e9, None if rate is None or not peak_rate else 100 * rate / peak_rate
@@ -204,7 +204,7 @@ class _Tuner(Protocol):
 
 
 def _time_launcher(tuner: _Tuner, launcher: _Launcher, args: Sequence[object], torch: ModuleType, seconds: float) -> Timing:
-    """By events on the current stream; in releases of torch whose launchers take a grid, by the tuner's own benchmark."""
+    """Time one configuration by events on the current stream; where torch's launchers take a grid, by the tuner's benchmark."""
     stream = torch.cuda.current_stream().cuda_stream
     try:
         launcher(*args, stream=stream)

@@ -80,7 +80,7 @@ def read(path: Path, hz: float | None = None) -> Readings:
 
 
 def _readings(events: list[ProtonEvent], places: list[tuple[str, str]], hz: float | None) -> Readings:
-    """places: kernel and CTA of each event."""
+    """The readings of scopes. places: kernel and CTA of each event."""
     names, block = _coded([(kernel, event.name) for event, (kernel, _) in zip(events, places, strict=True)])
     threads = [str(event.tid).removesuffix(_FIRST_LINE) for event in events]
     lanes, lane = _coded([Lane(f"{kernel} {cta}", thread) for (kernel, cta), thread in zip(places, threads, strict=True)])

@@ -72,7 +72,7 @@ class Filled(Protocol):
 
 
 def readings_of(buffer: Filled) -> Readings:
-    """The readings of a buffer."""
+    """The readings of a buffer, in ticks, and in ns where the clock's rate is known."""
     raw = buffer.array()
     assert raw is not None
     numbers, notes = list(buffer.names), []
@@ -120,7 +120,7 @@ def short(block: Ints, ticks: Ints, count: int, cost: float | None) -> Bools:
 
 
 def _whole(buffer: Filled, ticks: Floats, numbers: Sequence[int]) -> tuple[float, str]:
-    """The ticks that shares are of, and what they are."""
+    """(ticks that count as 100 % of shares, in words: of what)."""
     if buffer.whole is not None:
         return float(ticks[numbers.index(buffer.whole)]), f"the block {buffer.names[buffer.whole]}"
     pairs, raw = buffer.array("pairs"), buffer.array()

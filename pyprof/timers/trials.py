@@ -45,7 +45,7 @@ class Trial(NamedTuple):
 
 
 def calls_that_ran(records: Records) -> dict[int, Spent]:
-    """For each call that rows can be repeated as its executions: their op, in backward their own op or the innermost."""
+    """The executions of each call that can be repeated. A row ran its op; in backward its own op, else the innermost one."""
     backward = records["dir"] == 1
     keys = np.where(backward, records["own"], records["call"]), np.where(backward, records["inner"], -1)
     distinct, _, inverse = distinct_rows(*keys, backward)

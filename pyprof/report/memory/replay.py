@@ -159,8 +159,8 @@ def _none() -> Lifetimes:
 
 
 def lifetimes(trace: Allocations) -> tuple[Lifetimes, list[str]]:
-    """All blocks of a device: those of events, then those that were there before the first and never freed. And what does not
-    agree, as notes."""
+    """All blocks of a device: those of events, then those that were there before the first and never freed; and notes on what
+    does not agree."""
     seen = _of_events(trace)
     if trace.segments is None:
         return _with_listed(seen, trace), _notes(0, 0, int(seen.unseen.sum()))

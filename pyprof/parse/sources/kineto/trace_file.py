@@ -178,7 +178,7 @@ class _Text:
         return size
 
     def read(self, size: int) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """`size` bytes, fewer only at the end."""
         room = bytearray(size)
         return bytes(memoryview(room)[: self.readinto(memoryview(room))])
 
@@ -279,7 +279,7 @@ class BlockBuffer:
         return self._memory[self._begin - 1 : at + 1]
 
     def whole(self) -> None:
-        """Take a block back."""
+        """Undo `block`: its text counts as unread again."""
         if self._bracket is not None:
             at, byte = self._bracket
             self._memory[at] = byte

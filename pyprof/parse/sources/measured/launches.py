@@ -165,7 +165,7 @@ _GROUPED = re.compile(r"[-+]?\d+(?:[.,'\u2019 \u00a0\u202f\ufffd]\d+)*(?:[eE][-+
 
 
 class Numbers:
-    """Puts printed numbers into a builder; which mark is before the decimals is known from the first that shows it.
+    """Puts printed numbers into a builder; the first number that shows which mark stands before decimals tells it for all.
 
     `1,275,068,416` has commas between thousands, `27.595.520` points, `65,77` a decimal comma; `1,234` alone could be either:
     it waits for another, and in the end commas stand between thousands.
