@@ -8,7 +8,7 @@ import numpy as np
 
 from pyprof.model.host import RECORDING
 from pyprof.parse.sources.kineto.python import NEVER, USER, rank_of
-from pyprof.report.advice.base import BETWEEN_OPS_NS, Advice, counted, idle_time, mean_ns, told
+from pyprof.report.advice.base import BETWEEN_OPS_NS, Advice, counted, idle_time, told
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
@@ -66,29 +66,25 @@ def find(overview: Overview) -> Advice | None:
 def _on_cpu(overview: Overview) -> Advice | None:
     """Where the program's own code, not torch's from one op to the next, takes most of the time between ops."""
     idle, division, places = idle_time(overview, "host"), overview.division, overview.host_places("host")
-    if places is not None and (one := own_function(overview)) is not None:
-        part = one.own_ns / places.total_ns
-        if idle.saves_ns * part <= _LEAST * division.wall_ns:
+    if places is None:
+        return None
+    if (one := own_function(overview)) is not None:
+        spent, where = one.own_ns, described(one)
+    else:  # in several functions together, where pauses are longer than from one op to the next
+        own = [found for found in map(places.place, np.flatnonzero(places.own_ns).tolist()) if _is_the_programs(found)]
+        spent, long_ns = sum(found.own_ns for found in own), int(idle.own_ns[idle.own_ns >= BETWEEN_OPS_NS].sum())
+        if 2 * min(spent, long_ns) <= places.total_ns:
             return None
-        own_ns = one.own_ns // max(division.count, 1)
-        evidence = f"between ops {told(own_ns)} of {told(division.wall_ns)} are spent in {described(one)}"
-        change = Change(gaps=idle.rows, gap_ns=(idle.usual_ns * part).astype(np.int64))
-        return Advice("host_code", change, own_ns, evidence, _ON_CPU)
-    long = idle.own_ns >= BETWEEN_OPS_NS
-    usual = idle.usual_ns[long]
-    if places is None or mean_ns(overview, usual) <= _LEAST * division.wall_ns:
+        worst = max(own, key=lambda found: found.own_ns)
+        where = f"the program's own code, {told(worst.own_ns // max(division.count, 1))} of it in {described(worst)}"
+    part = spent / places.total_ns
+    if idle.saves_ns * part <= _LEAST * division.wall_ns:
         return None
-    own = [one for one in map(places.place, np.flatnonzero(places.own_ns).tolist()) if _is_the_programs(one)]
-    if 2 * sum(one.own_ns for one in own) <= places.total_ns:
-        return None
-    place, worst = places.deepest(), max(own, key=lambda one: one.own_ns)
-    if place is None or place.name.endswith(": <module>"):  # which is around everything
-        place = worst._replace(whole_ns=worst.own_ns)
-    evidence = (
-        f"no op runs for {told(idle.time_ns)} while the host does something else: "
-        f"{told(place.whole_ns / max(division.count, 1))} in {described(place)}"
+    spent //= max(division.count, 1)
+    change = Change(gaps=idle.rows, gap_ns=(idle.usual_ns * part).astype(np.int64))
+    return Advice(
+        "host_code", change, spent, f"between ops {told(spent)} of {told(division.wall_ns)} are spent in {where}", _ON_CPU
     )
-    return Advice("host_code", Change(gaps=idle.rows[long], gap_ns=usual), idle.time_ns, evidence, _ON_CPU)
 
 
 def own_function(overview: Overview) -> HostPlace | None:

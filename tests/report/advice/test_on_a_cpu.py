@@ -139,6 +139,29 @@ def test_the_function_in_which_the_time_between_ops_is_spent(tmp_path: Path) -> 
     assert advice.evidence == "between ops 3.60 ms of 6.50 ms are spent in decode (net.py:3), 4 times"
 
 
+@pytest.mark.parametrize("pause_us", [1_000, 100])
+def test_several_functions_share_the_time_between_ops(tmp_path: Path, pause_us: int) -> None:
+    """Short pauses are Python's way from one op to the next."""
+    cpu = Cpu()
+    for _ in range(4):
+        cpu.op("aten::mm", [[64, 64], [64, 64]], 500)
+        begin = cpu.at
+        for line, name in enumerate(["read", "decode", "resize"], 1):
+            us = pause_us * (4 - line) // 8  # 3/8, 2/8 and 1/8 of it
+            frame = {"ph": "X", "cat": "python_function", "pid": 7, "tid": 7, "args": {}, "name": f"net.py({line}): {name}"}
+            cpu.events.append({**frame, "ts": begin, "dur": us})
+            begin += us
+        cpu.at += pause_us
+    cpu.op("aten::mm", [[64, 64], [64, 64]], 500)
+    found = advice_of(overview_of(cpu.write(tmp_path))).get("host_code")
+    if pause_us < 1_000:
+        assert found is None
+        return
+    assert found is not None and found.saves_ns == found.time_ns == 3_000_000
+    where = "the program's own code, 1.50 ms of it in read (net.py:1), 4 times"
+    assert found.evidence == f"between ops 3.00 ms of 6.50 ms are spent in {where}"
+
+
 def test_ops_without_shapes(tmp_path: Path) -> None:
     cpu = Cpu().op("aten::mm", [], 100)
     del cpu.events[0]["args"]
