@@ -26,7 +26,7 @@ from pyprof.prof.frame import Frame
 from pyprof.report.diff import baselines, document
 from pyprof.report.diff.compare import Comparison, RankComparison, compare_ranks, lone_ranks
 from pyprof.report.time.overview import Overview
-from pyprof.tables.output import on_terminal, write
+from pyprof.tables.output import is_format_chosen, on_terminal, write
 from pyprof.tables.screen import add_tables, require_table, selected
 from pyprof.tables.shorten import shortened
 from pyprof.tables.table import Table, Texts
@@ -125,8 +125,7 @@ def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> 
             table = table._replace(title="\n".join([*above, "", "Where the difference is"]))
         else:
             print("\n".join([*above, ""]))
-        chosen = options.format or options.output or options.width or options.csv or options.csv_safe
-        if not chosen and not on_terminal(options):
+        if not is_format_chosen(options) and not on_terminal(options):
             table = _shortened(table)
         write(table, options)
 

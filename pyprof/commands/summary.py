@@ -12,6 +12,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from pyprof.errors import InputError
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     rows_chosen = any(getattr(options, name) is not None for name in ("columns", "where", "sort", "top", "units"))
     if options.table == "advice" and on_terminal(options) and not rows_chosen:
         for one in found:  # sentences, for which no column is wide enough
-            _draw(lambda units, of=one: advice_lines(of, units), True, None, sys.stdout)  # type: ignore[misc]
+            _draw(partial(advice_lines, one), True, None, sys.stdout)
     elif options.table is not None:
         write(selected(of_all(options.table, found), options), options)
     elif options.format == "json" or (options.format is None and output.endswith(".json")):

@@ -28,6 +28,7 @@ _ENDED_BYTES = {True: 32, False: 8}
 _SAMPLE_S = 0.0625
 _WATCH_SHARE = 50  # a sample takes at most one of so many parts of the time: the C library walks all that is free, locked
 _SAMPLES = 16  # of which the least counts, for what is freed with a step is no event; a quarter of them where nothing is freed
+_LAST_SAMPLES = 4096  # some minutes: older ones are forgotten
 _BEFORE = 160  # samples before a recording whose most is the program's own
 _UNEVEN = 0.618  # samples come unevenly, so that no step's length keeps them at one place of it
 _LOOSE_BYTES = 512 << 20  # freed, and not given back to the system
@@ -111,7 +112,7 @@ class Growth:
 
     recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. What
     the program itself had allocated at most, some seconds before, is none of the recording's; of what came since the least in
-    the last quarter of the recording counts, for events are never given up and activations are at each step's end. from_start:
+    its last quarter (of some minutes) counts, for events are never given up and activations are at each step's end. from_start:
     the first recording began before the program had tensors; those that it has made since are none of the recording's. frames:
     whether calls of Python are recorded, which may take most memory. Neither half of what is free nor what is more of a
     sixteenth and 1.25 GB is passed.
@@ -154,6 +155,7 @@ class Growth:
                 samples.clear()
                 continue
             samples.append(now - max(before))
+            del samples[:-_LAST_SAMPLES]
             freed = freed or samples[-1] < samples[-2:][0]
             if self._allocated is not None:
                 heap.trim(now + mapped)

@@ -172,10 +172,15 @@ def _format(options: argparse.Namespace) -> Format:
     return form._replace(write=lambda table, stream: form.write(readable(table.whole()), stream))
 
 
+def is_format_chosen(options: argparse.Namespace) -> bool:
+    """Whether the user asked for a format, a width or a file."""
+    asked = options.width is not None or options.format is not None or getattr(options, "output", None) is not None
+    return bool(options.csv or options.csv_safe or asked)
+
+
 def on_terminal(options: argparse.Namespace) -> bool:
     """Whether tables go to a terminal in its own layout, because no other was asked for."""
-    asked = options.width is not None or options.format is not None or getattr(options, "output", None) is not None
-    return not (options.csv or options.csv_safe or asked) and sys.stdout.isatty()
+    return not is_format_chosen(options) and sys.stdout.isatty()
 
 
 def aligned(options: argparse.Namespace) -> bool:

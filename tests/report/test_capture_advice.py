@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -86,6 +87,15 @@ def test_without_frames_nothing_is_the_recorders(tmp_path: Path) -> None:
     assert list(advice_of(k.write(tmp_path))) == ["launch_bound", "record_shapes"]
 
 
+def _steps_after(k: Kineto, first: Callable[[float], object]) -> None:
+    """Four steps of 10 ms: what the host does first, given their begin in us, then a kernel from 4 ms on."""
+    for step in range(4):
+        at = step * 10_000.0
+        k.add("user_annotation", f"ProfilerStep#{step}", at, 10_000)
+        first(at)
+        k.kernel(at + 4_020, at + 4_030, 5_960)
+
+
 @pytest.mark.parametrize(
     ("frame", "cause", "place"),
     [
@@ -95,11 +105,7 @@ def test_without_frames_nothing_is_the_recorders(tmp_path: Path) -> None:
 )
 def test_only_a_loader_loads_data_and_other_functions_are_named(tmp_path: Path, frame: str, cause: str, place: str) -> None:
     k = Kineto()
-    for step in range(4):
-        at = step * 10_000.0
-        k.add("user_annotation", f"ProfilerStep#{step}", at, 10_000)
-        k.frame(frame, at + 10, 4_000)
-        k.kernel(at + 4_020, at + 4_030, 5_960)
+    _steps_after(k, lambda at: k.frame(frame, at + 10, 4_000))
     overview = k.write(tmp_path)
     assert overview.parts[cause] >= 4 * 4_000 * US
     kind = {"host": "host_code"}.get(cause, cause)
@@ -116,11 +122,7 @@ def test_only_a_loader_loads_data_and_other_functions_are_named(tmp_path: Path, 
 )
 def test_an_op_or_a_call_is_not_moved_to_another_thread(tmp_path: Path, cat: str, name: str, do: str) -> None:
     k = Kineto()
-    for step in range(4):
-        at = step * 10_000.0
-        k.add("user_annotation", f"ProfilerStep#{step}", at, 10_000)
-        k.add(cat, name, at + 10, 4_000)
-        k.kernel(at + 4_020, at + 4_030, 5_960)
+    _steps_after(k, lambda at: k.add(cat, name, at + 10, 4_000))
     found = advice_of(k.write(tmp_path))["host_code"]
     assert f"in 4 x {name}" in found.evidence and do in found.do
 

@@ -110,8 +110,8 @@ def _gpu(trace: Trace) -> str:
 
 
 def _used(trace: Trace) -> bool:
-    """Whether a program without recorded CUDA calls used the GPU. Whoever runs nsys has one in use; in a trace of
-    torch.profiler, ops that only a GPU has must show it."""
+    """Whether a program without recorded CUDA calls used the GPU: taken for granted under nsys, which is run for its sake;
+    in a trace of torch.profiler ops that only a GPU has must show it."""
     return trace.source == "nsys" or any(marker.call and _ON_GPU.search(marker.name) for marker in trace.markers)
 
 

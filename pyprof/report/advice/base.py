@@ -27,7 +27,7 @@ from pyprof.tables.units import human
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
 _SEVERAL = 3  # steps needed to tell what is usual
 _ALIKE = 0.2  # of the larger of two savings that differ little
-BETWEEN_OPS_NS = 200_000  # on a CPU: a pause that is longer than Python and dispatch take from one op to the next
+BETWEEN_OPS_NS = 200_000  # on a CPU: the longest pause that Python and dispatch alone explain, from one op to the next
 LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line
 
 

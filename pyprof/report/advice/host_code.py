@@ -14,7 +14,7 @@ from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
 
 _LEAST = 0.03  # of the wall time
-_LONG_NS = 50_000  # at a time: more than Python takes from one op to the next
+_LONG_NS = 50_000  # a call: with less a function is part of the way from one op to the next, such as a hook
 _DO = "move it off the critical path: into another thread or process, or ahead of time while the device computes"
 _ON_CPU = (
     "numpy or torch on whole arrays in place of a loop in Python; or in another process, ahead of time while ops run: where it "
