@@ -15,7 +15,7 @@ from pyprof.model.opcall import OpCall, TensorSpec, contiguous_strides, dense_st
 from pyprof.prof import formulas
 from pyprof.timers.replay import Work
 
-KINDS = ("reduced_precision", "gemm_alignment", "channels_last", "fused_attention", "fused_optimizer")
+KINDS = ("reduced_precision", "double_precision", "gemm_alignment", "channels_last", "fused_attention", "fused_optimizer")
 """Kinds of advice, as in a summary, that can be tried on one machine."""
 
 _UNIT_BYTES = 16  # one aligned load of a Tensor Core kernel: 8 elements of fp16, 4 of fp32, 16 of fp8
@@ -100,7 +100,8 @@ def other_dtypes(call: OpCall) -> list[Alternative]:
         return replace(spec, dtype=new) if spec.dtype == old else spec
 
     dtypes = [found for name in _HALVES[str(old)] if (found := lookup(name)) is not None]
-    kind = "reduced_precision" if old in ("float32", "float64") and formulas.matmul_class(call.name) else ""
+    halved = "reduced_precision" if old == "float32" and formulas.matmul_class(call.name) else ""
+    kind = "double_precision" if old == "float64" and not formulas.is_copy(call.name) else halved
     return [Alternative(dtype.tag, (call.map_tensors(partial(changed, new=dtype.name)),), kind=kind) for dtype in dtypes]
 
 

@@ -191,6 +191,7 @@ def test_all_kinds_are_tried_on_a_program_recorded_here(tmp_path: Path, capsys: 
         optimizer.zero_grad()
         net(x).square().mean().backward()
         optimizer.step()
+        x.double().square()
 
     step()
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
@@ -200,8 +201,9 @@ def test_all_kinds_are_tried_on_a_program_recorded_here(tmp_path: Path, capsys: 
     tables = [text.splitlines() for text in capsys.readouterr().out.split("\n\n")]
     assert [lines[0].partition(":")[0] for lines in tables] == list(KINDS)
     assert not [lines for lines in tables if "not tried" in lines[0]]
-    assert tables[3][0].startswith("fused_attention: 1 x aten::matmul: matmul(fp32[2,2,64,16]")
-    assert tables[4][0] == "fused_optimizer: 1 x torch.optim.AdamW for-loop, 6 parameters of 4161 elements"
+    assert tables[1][0].startswith("double_precision: 1 x aten::square: square(fp64[2,3,8,8])") and "fp32" in tables[1][-1]
+    assert tables[4][0].startswith("fused_attention: 1 x aten::matmul: matmul(fp32[2,2,64,16]")
+    assert tables[5][0] == "fused_optimizer: 1 x torch.optim.AdamW for-loop, 6 parameters of 4161 elements"
     for lines in tables:  # each was measured, and so was what it is held against
         assert lines[3].startswith("as recorded ") and float(lines[3].split()[2]) > 0
         assert len(lines) > 4 and all("na" not in line.split()[:4] for line in lines[4:])

@@ -1,8 +1,9 @@
 """Two captures, or two folders of ranks -> what changed: ops of both, added and removed ones, and whether that says much.
 
 Occurrences are matched in passes: first those with equal op, layer, shape, direction and number; then in order those with equal
-op, shape and direction (renamed layers), with equal op and layer (another batch size), and with equal op if both captures have
-equally many left. The remaining ones were added or removed.
+op, shape and direction (renamed layers), with equal op, layer and sizes in other types (another precision, which is the same
+work), with equal op and layer (another batch size), and with equal op if both captures have equally many left. The remaining
+ones were added or removed.
 
 Times are sums of kernel time of whole captures: changes plus additions less removals are exactly their difference. It takes
 repeated steps to tell a change from noise.
@@ -10,7 +11,8 @@ repeated steps to tell a change from noise.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +24,7 @@ from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.intervals import summed
 from pyprof.columns.types import Floats, Ints
 from pyprof.errors import InputError
+from pyprof.model.dtypes import DTYPES
 from pyprof.model.trace import ActivityKind
 from pyprof.parse.records.dataset import named_rank
 from pyprof.report.diff.noise import LEAST_RUN, Differences, differences, run_difference
@@ -35,11 +38,13 @@ _ALIKE = 0.5  # of each capture's time: if less is in common ops, these are two 
 _LONGEST = 40  # characters of a kernel's name in a sentence
 _AMOUNT = 0.1  # how much executions of the same ops may differ before one capture counts as cut off
 _IN_ORDER = 0.9  # of the ops in both, for one to be the other with a part rewritten
-EXACT, RENAMED, RESHAPED, MOVED = range(4)  # how two occurrences were matched
+EXACT, RENAMED, RETYPED, RESHAPED, MOVED = range(5)  # how two occurrences were matched
+_TYPE = re.compile(rf"\b(?:{'|'.join(dtype.tag for dtype in DTYPES)})\b")
 _Name = Callable[[OpKey, int], Hashable]
 _PASSES: tuple[tuple[_Name, bool], ...] = (  # what must agree; whether both must have equally many left
     (lambda key, nth: (key, nth), False),
     (lambda key, _: (key.op, key.shape, key.direction), False),
+    (lambda key, _: (key.op, key.layer, _without_types(key.shape), key.direction), False),
     (lambda key, _: (key.op, key.layer, key.direction), False),
     (lambda key, _: (key.op, key.direction), True),
 )
@@ -204,16 +209,13 @@ class Comparison:
         unseen = [overview.records.unseen for overview in self.overviews]
         if (one := unseen[0] or unseen[1]) is not None and None in unseen:
             return False, f"one does not show the device's work: {one.what}"
-        shares = [self._share_of_matched(side, range(4)) for side in range(2)]
+        shares = [self._share_of_matched(side, range(len(_PASSES))) for side in range(2)]
         rewritten = min(shares) < _ALIKE and self._is_rewritten
         if min(shares) < _ALIKE and not rewritten:
             return False, f"other programs: ops that both have take {shares[0]:.0%} and {shares[1]:.0%} of the {self.time_name}"
-        same = [self._share_of_matched(side, (EXACT, RENAMED)) for side in range(2)]
+        same = [self._share_of_matched(side, (EXACT, RENAMED, RETYPED)) for side in range(2)]
         if min(same) < _ALIKE * (min(shares) if rewritten else 1):
-            return (
-                False,
-                f"other shapes or types: ops with equal ones take {same[0]:.0%} and {same[1]:.0%} of the {self.time_name}",
-            )
+            return False, f"other shapes: ops with equal ones take {same[0]:.0%} and {same[1]:.0%} of the {self.time_name}"
         steps = [found.steps for found in self.sides]
         if min(steps) and steps[0] != steps[1]:
             amounts = f"{steps[0]} and {steps[1]} steps; compare the time of a step, or cut with --step"
@@ -221,14 +223,13 @@ class Comparison:
         ran = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
         if not min(steps) and abs(ran[0] - ran[1]) > _AMOUNT * max(ran):
             return False, f"unlike amounts of work: the same ops ran {ran[0]} and {ran[1]} times; is one capture cut off?"
-        reshaped = sum(change.before.key.shape != change.after.key.shape for change in self.changes)
         count, added, removed = (sum(side.key.op is not None for side in sides) for sides in (
             [change.before for change in self.changes], self.added, self.removed
         ))  # fmt: skip
-        texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
+        others = self._other_shapes()
+        texts = [f"the same {count} ops{others or ', the same shapes'}"]
         if added or removed:
-            texts = [f"{count} ops are in both" + (f", {reshaped} of them in other shapes" if reshaped else "")]
-            texts[0] += f", {added} added and {removed} removed"
+            texts = [f"{count} ops are in both{others}, {added} added and {removed} removed"]
         if rewritten:
             texts.append("a part was rewritten, what runs before and after it is equal")
         names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
@@ -239,6 +240,18 @@ class Comparison:
         if len({overview.missing is None for overview in self.overviews}) == 2:
             texts.append("one has records without begin and end of steps (.dict, .jsonl): its steps may be shorter")
         return True, "; ".join(texts)
+
+    def _other_shapes(self) -> str:
+        """How many ops of both captures are in other shapes, or in the same shapes of other types, as words."""
+        shapes = [(change.before.key.shape, change.after.key.shape) for change in self.changes]
+        differing = [(one, other) for one, other in shapes if one != other]
+        retyped = [(one, other) for one, other in differing if _without_types(one) == _without_types(other)]
+        found = [f"{len(differing) - len(retyped)} of them in other shapes"] if len(differing) > len(retyped) else []
+        if retyped:
+            pairs = (pair for texts in retyped for pair in zip(*map(_TYPE.findall, texts), strict=True))
+            (most, _), *rest = Counter(pair for pair in pairs if pair[0] != pair[1]).most_common()
+            found.append(f"{len(retyped)} of them in other types ({' -> '.join(most)}{' and others' if rest else ''})")
+        return "".join(f", {text}" for text in found)
 
     @property
     def _is_rewritten(self) -> bool:
@@ -266,6 +279,11 @@ class Comparison:
         rows = self._pairs[side][np.isin(self._how[self._rows], list(passes))]
         total = int(self.sides[side].time_ns.sum())
         return float(self.sides[side].time_ns[rows].sum() / total) if total else 1.0
+
+
+def _without_types(shape: str) -> str:
+    """The shape in any type: `M=64,N=512,K=512,type` of `M=64,N=512,K=512,bf16`."""
+    return _TYPE.sub("type", shape)
 
 
 def _match(before: Occurrences, after: Occurrences) -> tuple[Ints, Ints]:

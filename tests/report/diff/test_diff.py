@@ -135,6 +135,16 @@ def test_another_batch_size_is_matched_and_is_not_comparable(tmp_path: Path, cap
     assert {one["what"][0] for one in found["changes"] if one["op"] == "linear"} == {"shape -> M=128,N=512,K=512,fp32"}  # type: ignore[attr-defined]
 
 
+def test_another_precision_is_the_same_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = Program(steady()), Program(steady(base_ns=50_000))
+    after.shapes = "bf16[64,512], bf16[512,512], None"
+    _, found = compared(capsys, before.write(tmp_path / "a.sqlite"), after.write(tmp_path / "b.sqlite"))
+    ops = len(found["changes"])  # type: ignore[arg-type]
+    retyped = sum(one["op"] == "linear" for one in found["changes"])  # type: ignore[attr-defined]
+    assert found["comparable"] is True and found["matched"] == 30
+    assert found["why"] == f"the same {ops} ops, {retyped} of them in other types (fp32 -> bf16)"
+
+
 def test_a_fused_op_is_removed_and_tensor_cores_are_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = Program(steady()), Program(steady(base_ns=20_000))
     before.shapes = after.shapes = "bf16[64,512], bf16[512,512], None"
