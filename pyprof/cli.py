@@ -172,17 +172,6 @@ def _write_utf8() -> None:
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
 
 
-def _open_closed_streams() -> None:
-    """Give closed standard streams (`>&-`) a descriptor, so that no file opened later takes their numbers.
-
-    Writing to standard output then fails as it would have; messages for a closed standard error are dropped.
-    """
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-
-
 def _discard(stream: TextIO) -> None:
     """Let what a standard stream still holds go nowhere when the interpreter flushes it at exit."""
     with contextlib.suppress(OSError, ValueError):
@@ -206,7 +195,12 @@ def main(arguments: Sequence[str] | None = None, *, command: str | None = None) 
 
     Returns the exit code: 0 done, 1 bad input or environment, 2 wrong usage, 3 a limit that the user set did not hold.
     """
-    _open_closed_streams()
+    # A closed standard stream (`>&-`) gets a descriptor, so that no file opened later takes its number: writing to standard
+    # output then fails as it would have, messages for a closed standard error are dropped.
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     given = sys.argv[1:] if arguments is None else arguments
     if arguments is None and (command or next(iter(given), None)) in _READERS:
         # Without threads of OpenBLAS, one a core: they spin for 2^26 clock cycles each before they sleep, together a quarter of

@@ -11,11 +11,6 @@ from pyprof.columns.nesting import any_order, runs, stable_order
 from pyprof.columns.types import Array, Bools, Integers, Ints
 
 
-def ascending(values: Array) -> bool:
-    """Whether the values never fall."""
-    return not (values[1:] < values[:-1]).any()
-
-
 def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:
     """A stable order by several columns, the first counts most. rest: gives the other columns for some rows; asked only for
     rows whose first column equals another row's."""
@@ -46,17 +41,8 @@ def rows_of_spans(first: Integers, last: Integers) -> tuple[Ints, Ints]:
     return span, np.arange(len(span)) - np.repeat(np.cumsum(count) - last, count)
 
 
-def first_rows(known: Array, wanted: Array) -> Array:
-    """For each wanted number the first row of `known` that equals it, -1 none."""
-    return _rows(known, wanted, last=False)
-
-
-def last_rows(known: Array, wanted: Array) -> Array:
-    """For each wanted number the last row of `known` that equals it, -1 none."""
-    return _rows(known, wanted, last=True)
-
-
-def _rows(known: Array, wanted: Array, *, last: bool) -> Array:
+def matching_rows(known: Array, wanted: Array, *, last: bool = False) -> Array:
+    """For each wanted number the first row of `known` that equals it, or the last; -1 none."""
     order = stable_order(known)
     values, result = known[order], np.full(len(wanted), -1, row_type(len(known)))
     at = np.searchsorted(values, wanted, "right") - 1 if last else np.searchsorted(values, wanted)

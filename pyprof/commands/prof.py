@@ -35,7 +35,6 @@ from pyprof.prof.columns import (
     TORCH_KEYS,
     TREE,
     RecordTable,
-    columns_text,
 )
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame, frame_around
@@ -67,7 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grouping.add_argument("--tree", choices=["layer"], help="one row for each layer, with the sums of all inside it")
     parser.add_argument("--formulas", metavar="FILE.py", help="formulas of your own; also the variable PYPROF_FORMULAS")
     parser.add_argument("--model", metavar="config.json", help="sizes of a served model: experts, window (Hugging Face)")
-    parser.epilog = columns_text()
+    described = "  {0.key:15} {0.text:15} {0.help}".format
+    groups = ["", "of groups, behind the columns that they are grouped by:", *map(described, SUMS), ""]
+    torch = "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:"
+    parser.epilog = "\n".join(["columns:", *map(described, HEADERS), *groups, torch, *map(described, TORCH_COLUMNS)])
 
 
 def run(options: argparse.Namespace) -> int:

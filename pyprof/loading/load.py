@@ -203,23 +203,21 @@ def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = No
     if known is None and not isinstance(found[0], Trace):
         return found[0]
     with_host |= kept is not None and kept.entry is not None  # the cache serves every command
-    records = _made(found, name, with_host) if known is None else known
+    if known is None:
+        from pyprof.parse.attribution.attribute import attribute
+
+        try:
+            with stage("finding ops"):
+                records = attribute(cast("Trace", found.pop()), op_rules(), with_host=with_host)
+        except InputError as error:
+            raise type(error)(f"{name}: {error}", error.hint) from error
+    else:
+        records = known
     if kept is not None:
         kept.keep(records)
     if records.host is not None and not records.host.compiled and (kept_beside := ledger.beside(name)) is not None:
         records.host.compiled = ledger.compilations(kept_beside)
     return _with_lines(records, Path(name)) if records.source == "kineto" else records
-
-
-def _made(found: list[Trace | Records], name: str, with_host: bool) -> Records:
-    """The records of the trace in a list; takes it out."""
-    from pyprof.parse.attribution.attribute import attribute
-
-    try:
-        with stage("finding ops"):
-            return attribute(cast("Trace", found.pop()), op_rules(), with_host=with_host)
-    except InputError as error:
-        raise type(error)(f"{name}: {error}", error.hint) from error
 
 
 def _with_ledger(records: Records, name: str) -> Records:

@@ -7,7 +7,7 @@ all. Each record stores a code into pools of costs, since millions of records sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -75,10 +75,6 @@ class Costs:
         """A column of `pools` for some records."""
         found: Array = getattr(self.pools, name).take(self.code[rows])
         return found
-
-    def at(self, rows: Array) -> Costs:
-        """The costs of some records."""
-        return replace(self, code=self.code[rows], alike=self.alike[rows])
 
     @property
     def matmul_flops(self) -> Ints:

@@ -7,6 +7,7 @@ taken. Texts are made once per distinct value, never per record.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from typing import TypeVar
@@ -14,7 +15,6 @@ from typing import TypeVar
 import numpy as np
 
 from pyprof.columns.distinct import among, distinct_places, distinct_rows, distinct_values, one_of, repeated, row_type
-from pyprof.columns.sorting import ascending
 from pyprof.columns.types import Array, Bools, Floats, Ints
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu
@@ -81,7 +81,8 @@ class Frame:
     @cached_property
     def costs(self) -> Costs:
         if self.whole is not self:
-            return self.whole.costs.at(self.rows)
+            costs = self.whole.costs
+            return replace(costs, code=costs.code[self.rows], alike=costs.alike[self.rows])
         with stage("computing costs"):
             return cost_records(self.records, self.classes)
 
@@ -414,7 +415,8 @@ def waited_for_launch(records: Records, ran: Records) -> Bools:
     on_device = (ran["kind"] != ActivityKind.CPU) & (ran["start_ns"] >= 0)
     for pid, device in distinct_rows(ran["pid"][on_device], ran["device"][on_device]).columns.T.tolist():
         there = np.flatnonzero(on_device & (ran["pid"] == pid) & (ran["device"] == device))
-        if not ascending(begin := ran["start_ns"][there]):  # of several captures in one table
+        begin = ran["start_ns"][there]
+        if (begin[1:] < begin[:-1]).any():  # of several captures in one table
             there = there[np.argsort(begin, kind="stable")]
             begin = ran["start_ns"][there]
         # ended[i]: when all activities before the i-th had ended.

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_places, distinct_rows, distinct_values, is_constant
 from pyprof.columns.nesting import any_order, runs
-from pyprof.columns.sorting import ascending, same_as_before
+from pyprof.columns.sorting import same_as_before
 from pyprof.columns.types import Array, Bools, Ints, Places, Rows
 from pyprof.errors import EmptyCapture
 from pyprof.model.markers import Kind
@@ -56,7 +56,7 @@ from pyprof.parse.attribution.slices import (
     attribute_slices,
 )
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
-from pyprof.parse.attribution.unseen import UNSEEN, beside_gpu, unseen_of
+from pyprof.parse.attribution.unseen import UNSEEN, beside_gpu, count_launches, unseen_of
 from pyprof.parse.attribution.whereabouts import whereabouts_on_cpu
 
 # A name that activities and records share is the same number in both, without exception.
@@ -86,7 +86,8 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS, *, with_ho
     align_clocks(trace, launch)
     capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
     host, cut_off = host_of(trace, capture, launch) if with_host else None, capture.cut_off()
-    unseen, lost_ns = unseen_of(trace, launch)
+    launched = count_launches(trace, launch)
+    unseen, lost_ns = unseen_of(trace, launch, launched), np.concatenate([launched.lost_kernels, launched.lost_graphs])
     capture.notes += beside_gpu(trace) if unseen is None and not len(launch) else []
     del trace  # from here on columns are freed as soon as no later rule reads them, unless the caller keeps them
     if len(launch):
@@ -340,7 +341,7 @@ def _records(trace: Trace, results: SliceResults, columns: dict[str, Array], lau
     """Rule 7: all rows, in an order that does not depend on the order of the file. The sequence numbers of `results` are
     freed."""
     order = _order(columns, trace)
-    if not ascending(order):
+    if (order[1:] < order[:-1]).any():
         for name, values in columns.items():
             if values.strides != (0,):  # one value for all
                 columns[name] = values[order]

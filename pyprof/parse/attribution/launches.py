@@ -12,6 +12,7 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows, distinct_values, map_distinct, row_type
 from pyprof.columns.nesting import any_order
+from pyprof.columns.sorting import places_in_runs
 from pyprof.columns.types import Array, Bools, Integers, Ints
 from pyprof.model.records import GPU_NUMBERS, GpuInfo
 from pyprof.model.trace import Table, Trace
@@ -131,7 +132,11 @@ def launch_of_activity(trace: Trace) -> Array:
     # Most calls of some captures start nothing: they leave before anything is made of them.
     usable = np.flatnonzero((ids >= 0) & (launches["thread"] >= 0) & np.isin(ids, corr))
     known = _pair_code(trace.threads["process"][launches["thread"][usable]], ids[usable], corr)
-    order = _outermost(known, trace.threads["tid"], launches, usable)
+    order = any_order(known)
+    if (known[order][1:] == known[order][:-1]).any():
+        tid, start, end = trace.threads["tid"][launches["thread"][usable]], *gather(launches, usable, "start_ns", "end_ns")
+        order, _ = outermost_calls(distinct_rows(known, tid).inverse, start, end)
+        order = order[np.lexsort((tid[order], start[order], known[order]))]
     rows, known = usable[order], known[order]
     wanted = _pair_code(activities["process"], corr, corr)
     first = np.searchsorted(known, wanted)
@@ -150,22 +155,18 @@ def launch_of_activity(trace: Trace) -> Array:
     return result
 
 
-def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> Ints:
-    """Indices into `code` of the launches that lie in no other call with the same code on the same thread, ordered by (code,
-    start, thread). rows: of the launches."""
-    order = any_order(code)
-    if not (code[order][1:] == code[order][:-1]).any():
-        return order
-    tid, start, end = tid_of_thread[launches["thread"][rows]], launches["start_ns"][rows], launches["end_ns"][rows]
-    order = np.lexsort((-end, start, tid, code))
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (np.diff(code[order]) != 0) | (np.diff(tid[order]) != 0)
-    ends, rank = np.unique(end[order], return_inverse=True)
-    latest = np.maximum.accumulate(np.cumsum(new) * len(ends) + rank.ravel())  # the latest end so far of one code and thread
-    before = np.concatenate([[0], latest[:-1]]) % len(ends)
-    order = order[new | (start[order] >= ends[before])]
-    by_begin: Ints = order[np.lexsort((tid[order], start[order], code[order]))]
-    return by_begin
+def outermost_calls(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """(rows of the calls that lie in no other one of their group; for each call the index of the one around it among these)."""
+    order = np.lexsort((-end, start, group))
+    rank = np.empty(len(end), np.int64)
+    rank[np.argsort(end, kind="stable")] = np.arange(len(end))
+    reach = np.maximum.accumulate(group[order].astype(np.int64) * len(end) + rank[order])  # the last to end so far
+    ends = np.sort(end)[reach % max(len(end), 1)]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (np.diff(group[order]) != 0) | (start[order][1:] >= ends[:-1])
+    of = np.empty(len(order), np.int64)
+    of[order] = np.cumsum(first) - 1
+    return order[first], of
 
 
 def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, Ints, Bools]:
@@ -231,9 +232,8 @@ def _replays(trace: Trace, launch: Ints) -> tuple[Ints, Ints]:
     order = np.lexsort((*same, name, activities["end_ns"][rows], start, node, execution))
     new = np.ones(len(rows), np.bool_)
     new[1:] = (np.diff(execution[order]) != 0) | (np.diff(node[order]) != 0)
-    first = np.flatnonzero(new)
     times = np.empty(len(rows), np.int64)
-    times[order] = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    times[order] = places_in_runs(new)
     distinct, _, inverse = distinct_rows(execution, times)
     earliest = np.full(distinct.shape[1], np.iinfo(np.int64).max)
     np.minimum.at(earliest, inverse, start)

@@ -120,12 +120,6 @@ class OpsAround:
         formula_root = self.formula_root[position]
         return Positions(np.where(formula_root >= 0, formula_root, self.last_op[position]))
 
-    def stands_alone(self, position: Positions) -> Bools:
-        """Rules 3 and 4: whether kernels launched there belong to their own op although a backward function is around them:
-        collectives, and what the engine runs beside the function."""
-        root = self.root(position)
-        return np.asarray(self.beside[position] | (self.labels.collective[self.label[root]] & (root >= 0)))
-
     def owner(self, position: Positions) -> Positions:
         """Rule 4: the op instance whose backward has the number of these ranges, -1 if `op_after` must find it. An op without a
         gradient shows the number of the op around it."""

@@ -34,7 +34,7 @@ _OTHERWISE = frozenset("after before compat direction no non not skip state with
 _PARTS = {"(F)": FORWARD, "(B)": BACKWARD, "(W)": BACKWARD}  # of a pipeline's schedule: forward, gradient of inputs, of weights
 _WORD = r"(?i:feed.?forward)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase; a feed-forward layer runs in any phase
 # A kernel that Inductor fused is named after all ops in it: relu's mask, `threshold_backward`, is made in forward.
-_BACKWARD_KERNEL = r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))"
+_BACKWARD_KERNEL = re.compile(r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))")
 # Ops that only backward has, whatever called them, and that only optimizers have.
 _BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
 # Modules whose ops call those of backward only in forward-mode differentiation, outside of the engine.
@@ -87,10 +87,15 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
     inferred = np.zeros(len(kind), np.bool_)
     bare = np.flatnonzero(phase < 0)
     if len(bare):
-        named = texts_where(strings, name[bare], lambda text: re.search(_BACKWARD_KERNEL, text) is not None)[name[bare]]
+        named = texts_where(strings, name[bare], _BACKWARD_KERNEL.search)
         inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL)
         phase[bare[inferred[bare]]] = BACKWARD
-        _fill_between(capture, says, said, phase)
+        thread = says.launches.launch_thread
+        process, tid = np.where(thread >= 0, capture.process[thread], -1), take(capture.trace.threads["tid"], thread)
+        for number in range(int(capture.process.max(initial=-1)) + 1):
+            launched = np.flatnonzero(process == number)
+            if (phase[launched] < 0).any():
+                _fill_between(says, tid[launched], said, launched, phase)
         # A kernel that is still without one gets the phase of the other kernels of its name, if they all agree.
         kernel = kind == ActivityKind.KERNEL
         seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
@@ -102,7 +107,7 @@ def find_phases(capture: CaptureFacts, says: Evidence) -> Phases:
         inferred[bare] = phase[bare] >= 0
     # The codes of the first two phases are those of directions.
     direction = np.where(phase == OPTIMIZER, np.int8(DIRECTIONS.index("fprop")), phase)
-    phase[texts_where(strings, name, lambda text: is_of(text, _COMMUNICATION))[name]] = COMMUNICATION
+    phase[texts_where(strings, name, lambda text: is_of(text, _COMMUNICATION))] = COMMUNICATION
     # Of gloo there are ops and no kernels.
     phase[(kind == ActivityKind.CPU) & _in_ops(capture, says, lambda call: call.module in COLLECTIVES)] = COMMUNICATION
     phase[np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
@@ -131,31 +136,21 @@ def _in_ops(capture: CaptureFacts, says: Evidence, holds: Callable[[OpCall], boo
     return np.asarray(found[says.op] | (found[says.kernels.inner] & ~own[says.op]))
 
 
-def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) -> Bools:
-    """For each string whether it is the name of a row and `holds` is true for it; one more element, for code -1."""
+def texts_where(strings: Strings, names: Array, holds: Callable[[str], object]) -> Bools:
+    """For each code of a name whether `holds` is true for its text, asked once per distinct one; not for -1."""
     found = np.zeros(len(strings) + 1, np.bool_)
     found[names] = True
     for code in np.flatnonzero(found[:-1]).tolist():
-        found[code] = holds(strings[code])
+        found[code] = bool(holds(strings[code]))
     found[-1] = False
-    return found
+    return np.asarray(found[names])
 
 
-def _fill_between(capture: CaptureFacts, says: Evidence, said: Array, phase: Array) -> None:
-    """Mark a row without a phase as forward if the rows launched last before it and first after it in its process are forward,
+def _fill_between(says: Evidence, tid: Ints, said: Array, launched: Ints, phase: Array) -> None:
+    """Mark a row of one process without a phase as forward if the rows launched last before it and first after it are forward,
     no other thread launched anything between these, no step ended, and all of them lie in one user range, or side by side in
     ranges of one that name no phase. Next to a CUDA graph nothing is concluded: its kernels share one launch, and it may hold
-    a whole step. said: the phase that the ranges around each row name, -1 none."""
-    thread = says.launches.launch_thread
-    process, tid = np.where(thread >= 0, capture.process[thread], -1), take(capture.trace.threads["tid"], thread)
-    for number in range(int(capture.process.max(initial=-1)) + 1):
-        launched = np.flatnonzero(process == number)
-        if (phase[launched] < 0).any():
-            _fill_between_of(says, tid[launched], said, launched, phase)
-
-
-def _fill_between_of(says: Evidence, tid: Ints, said: Array, launched: Ints, phase: Array) -> None:
-    """`_fill_between` for the rows of one process. tid: thread id of each row."""
+    a whole step. launched: the rows; tid: thread id of each; said: the phase that the ranges around each row name, -1 none."""
     own, when = phase[launched], says.launches.launch_ns[launched]
     place = order_by(when, lambda at: (tid[at], own[at]))  # by values alone, so that no order of the file shows
     order = launched[place]

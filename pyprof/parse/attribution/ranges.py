@@ -232,17 +232,6 @@ def leaked(trace: Trace) -> Bools:
     return np.asarray((open_ == 1) | (ends_last & (ends_last.sum() > 1) & (last >= everything)))
 
 
-def _name_leaks(markers: list[Marker], label: Array) -> list[str]:
-    """One note on ranges that were opened again and again and never closed, if there are any. label: of each."""
-    if not len(label):
-        return []
-    labels, counts = np.unique(label, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    named = [f"{counts[at]} x `{markers[labels[at]].name}`" for at in order[:3].tolist()]
-    more = f" and {len(labels) - 3} more names" if len(labels) > 3 else ""
-    return [f"ranges that were opened and never closed are in no layer: {', '.join(named)}{more}"]
-
-
 def _mark_scopes(trace: Trace, rules: OpRules) -> None:
     """Make ranges of NVTX that look like ops of the dispatcher (`FusionExecutor::runFusion`) ranges of the user, unless
     something says that they are ops: numbers or sizes in their text, a namespace that torch or a formula has, or, where torch
@@ -319,7 +308,11 @@ class CaptureFacts:
         # A program that opens a range again and again and forgets to close it: others of its text on its thread are left too.
         _, _, alike = distinct_rows(self.ranges["thread"][self._leaked], self.ranges["label"][self._leaked])
         again = np.bincount(alike, minlength=1)[alike] > 1
-        self.notes = _name_leaks(trace.markers, self.ranges["label"][self._leaked[again]])
+        labels, counts = np.unique(self.ranges["label"][self._leaked[again]], return_counts=True)
+        most = np.argsort(-counts, kind="stable")[:3].tolist()
+        named = ", ".join(f"{counts[at]} x `{trace.markers[labels[at]].name}`" for at in most)
+        named += f" and {len(labels) - 3} more names" if len(labels) > 3 else ""
+        self.notes = [f"ranges that were opened and never closed are in no layer: {named}"] if named else []
         self._leaked = self._leaked[~again]
         self.kept: Bools = np.logical_not(never, out=never)
         threads = trace.threads

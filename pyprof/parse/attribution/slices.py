@@ -163,9 +163,9 @@ class KernelRanges:
 
     stack: code into `SliceResults.stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the
     outermost of the op instance, the autograd function; user, outer_user: of the innermost user range and the one around it, by
-    time too; inner: label of the innermost op; state: see `OpsAround`; alone: see
-    `OpsAround.stands_alone`; in_engine, optimizer: inside a range of autograd's engine, of an optimizer; by_time: its ranges
-    are those of the main thread at that time.
+    time too; inner: label of the innermost op; state: see `OpsAround`; alone: whether it belongs to its own op although a
+    backward function is around it (a collective, or an op beside the function); in_engine, optimizer: inside a range of
+    autograd's engine, of an optimizer; by_time: its ranges are those of the main thread at that time.
     """
 
     stack: Array
@@ -302,9 +302,11 @@ def add_slice(
     results.counts.add(kernels, np.diff(offsets))
     results.numbers.add(numbers)
     # Rule 3: the op instance.
-    found.op_row[kernels] = row[around.root(own)]
+    root = around.root(own)
+    found.op_row[kernels] = row[root]
     found.inner[kernels] = around.label[around.inner[own]]
-    found.alone[kernels] = around.stands_alone(own)
+    collective = around.labels.collective[around.label[root]] & (root >= 0)
+    found.alone[kernels] = around.beside[own] | collective  # also rule 4: whatever backward function is around
     found.optimizer[kernels] = around.optimizer[own] >= 0
     for of_ops in (with_inside, retyped, with_local_sizes):
         results.retyped.add(*of_ops(capture.trace, around))

@@ -17,6 +17,7 @@ from pyprof.columns.types import Array, Bools, Ints
 from pyprof.model.markers import graph_capture
 from pyprof.model.records import Unseen
 from pyprof.model.trace import ActivityKind, Trace
+from pyprof.parse.attribution.launches import outermost_calls
 from pyprof.parse.attribution.phases import texts_where
 
 _LAUNCH, _GRAPH = re.compile(r"Launch(?!Host)"), re.compile(r"GraphLaunch")
@@ -58,14 +59,8 @@ class LaunchCounts(NamedTuple):
     lost_graphs: Ints
 
 
-def unseen_of(trace: Trace, launch: Array) -> tuple[Unseen | None, Ints]:
-    """(what hides the device's work, None where enough of it was recorded; begins of launches without an activity, ns).
-    launch: see `launch_of_activity`."""
-    found = _launches(trace, launch)
-    return _hidden(trace, launch, found), np.concatenate([found.lost_kernels, found.lost_graphs])
-
-
-def _hidden(trace: Trace, launch: Array, found: LaunchCounts) -> Unseen | None:
+def unseen_of(trace: Trace, launch: Array, found: LaunchCounts) -> Unseen | None:
+    """What hides the device's work, None where enough of it was recorded. launch: see `launch_of_activity`."""
     lost_kernels, lost_graphs = len(found.lost_kernels), len(found.lost_graphs)
     lost = lost_kernels + lost_graphs
     tool = "nsys" if trace.source == "nsys" else "kineto"
@@ -85,7 +80,7 @@ def _hidden(trace: Trace, launch: Array, found: LaunchCounts) -> Unseen | None:
             what = f"CUDA was not traced: no call of it is in the capture, although there is a GPU ({gpu})"
             return Unseen(what, _UNTRACED[tool])
         if (
-            len(trace.launches["corr"]) and not _of_names(trace, trace.launches["name"], _KNOWN).any()
+            len(trace.launches["corr"]) and not texts_where(trace.strings, trace.launches["name"], _KNOWN.search).any()
         ):  # of others it is not known which launch
             return Unseen(f"the work of the device ({gpu}) is not in the capture, only calls of its runtime", _FOREIGN)
     if lost_graphs > _MOST * found.graphs:
@@ -124,21 +119,21 @@ def beside_gpu(trace: Trace) -> list[str]:
     return [text] if gpu else []
 
 
-def _launches(trace: Trace, launch: Array) -> LaunchCounts:
-    """The launches of a capture, those of graphs that were being captured left out."""
+def count_launches(trace: Trace, launch: Array) -> LaunchCounts:
+    """The launches of a capture, those of graphs that were being captured left out. launch: see `launch_of_activity`."""
     calls = trace.launches
-    named = _of_names(trace, calls["name"], _LAUNCH)
+    named = texts_where(trace.strings, calls["name"], _LAUNCH.search)
     has = np.zeros(len(named), np.bool_)
     has[launch[launch >= 0]] = True
     rows = np.flatnonzero(named)
     if has[rows].all():
-        graphs = int(_of_names(trace, calls["name"][rows], _GRAPH).sum())
+        graphs = int(texts_where(trace.strings, calls["name"][rows], _GRAPH.search).sum())
         return LaunchCounts(len(rows) - graphs, graphs, *np.empty((2, 0), np.int64))
     rows = rows[~_captured(trace, rows)]
-    outer, of = _outermost(calls["thread"][rows], calls["start_ns"][rows], calls["end_ns"][rows])
+    outer, of = outermost_calls(calls["thread"][rows], calls["start_ns"][rows], calls["end_ns"][rows])
     ran = np.zeros(len(outer), np.bool_)
     ran[of[has[rows]]] = True
-    graph = _of_names(trace, calls["name"][rows[outer]], _GRAPH)
+    graph = texts_where(trace.strings, calls["name"][rows[outer]], _GRAPH.search)
     begin = calls["start_ns"][rows[outer]].astype(np.int64)
     # Kernels that nothing links to their launch, as where no correlation ids were recorded, and those that were left out for
     # want of a time are those of some of these.
@@ -147,30 +142,11 @@ def _launches(trace: Trace, launch: Array) -> LaunchCounts:
     return LaunchCounts(int((~graph).sum()), int(graph.sum()), *lost)
 
 
-def _of_names(trace: Trace, codes: Array, pattern: re.Pattern[str]) -> Bools:
-    """For each code into the trace's strings whether its text matches."""
-    return np.asarray(texts_where(trace.strings, codes, lambda text: pattern.search(text) is not None)[codes])
-
-
-def _outermost(thread: Array, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """(rows of the outermost calls; for each call the index of its outermost call among these)."""
-    order = np.lexsort((-end, start, thread))
-    rank = np.empty(len(end), np.int64)
-    rank[np.argsort(end, kind="stable")] = np.arange(len(end))
-    reach = np.maximum.accumulate(thread[order].astype(np.int64) * len(end) + rank[order])  # the last to end so far
-    ends = np.sort(end)[reach % max(len(end), 1)]
-    first = np.ones(len(order), np.bool_)
-    first[1:] = (np.diff(thread[order]) != 0) | (start[order][1:] >= ends[:-1])
-    of = np.empty(len(order), np.int64)
-    of[order] = np.cumsum(first) - 1
-    return order[first], of
-
-
 def _captured(trace: Trace, rows: Ints) -> Bools:
     """Which calls were captured into a graph, and launched nothing."""
     calls, ranges = trace.launches, trace.ranges
     process = trace.threads["process"].astype(np.int64)
-    begins, ends = (np.flatnonzero(_of_names(trace, calls["name"], which)) for which in (_BEGIN, _END))
+    begins, ends = (np.flatnonzero(texts_where(trace.strings, calls["name"], one.search)) for one in (_BEGIN, _END))
     until = np.append(np.sort(calls["end_ns"][ends]), _FAR_NS)
     begin = calls["start_ns"][begins]
     label = np.array([graph_capture(marker.text) is not None for marker in trace.markers], np.bool_)

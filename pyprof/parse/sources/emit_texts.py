@@ -37,8 +37,8 @@ def texts_reader(labels: Labels, texts: int) -> Callable[[PackedTexts], tuple[In
         return EmitTexts(labels.split).codes
 
     def split_each(packed: PackedTexts) -> tuple[Ints, Ints, Ints]:
-        found = map(labels.split, map(_python, packed.to_bytes()))
-        label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
+        found = [labels.split(text.decode("utf-8", "replace")) for text in packed.to_bytes()]
+        label, seq, op_id = np.array(found, np.int64).reshape(-1, 3).T
         return label, seq, op_id
 
     return split_each
@@ -66,7 +66,7 @@ class EmitTexts:
         sure = (done == _WHOLE) | (split[:, 1:] == zeros).all(axis=1)
         for row in np.flatnonzero((batch.done != done[which]) | ~sure[which]).tolist():
             text = texts.raw[texts.begin[row] :][: texts.size[row]].tobytes()
-            label[row], seq[row], op_id[row] = self.decode(_python(text))
+            label[row], seq[row], op_id[row] = self.decode(text.decode("utf-8", "replace"))
         return label, seq, op_id
 
     def _split(self, remainder: bytes, done: int) -> tuple[int, int, int]:
@@ -80,16 +80,13 @@ class EmitTexts:
                 whole = re.sub(key + b"0+", key + b"0", whole) if done & bit else whole
             found = self.known.get((whole, done))
             if found is None:
-                found = self.decode(_python(whole + b"]" if done & _CUT else whole))
-                if done & _CUT and found != self.decode(_python(whole + b"0]")):  # what was cut off is part of the label
+                text = whole.decode("utf-8", "replace")
+                found = self.decode(text + "]" if done & _CUT else text)
+                if done & _CUT and found != self.decode(text + "0]"):  # what was cut off is part of the label
                     found = _UNSURE
                 self.known[whole, done] = found
             self.known[remainder, done] = found
         return found
-
-
-def _python(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 # ---------------------------------------------------------------------------------------------- bytes

@@ -5,13 +5,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="--cache needs pyarrow")
 
 from pyprof.cli import main
-from pyprof.loading import load as loading
+from pyprof.model.records import Records
+from pyprof.parse.attribution import attribute as attribution
 from pyprof.parse.records import cache
 from tests.test_loading import nsys, torch_trace
 
@@ -42,10 +44,10 @@ def _entries() -> list[Path]:
 
 
 def _no_attribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object) -> None:
+    def never(*_: object, **__: object) -> None:
         raise AssertionError("attributed again")
 
-    monkeypatch.setattr(loading, "_made", never)
+    monkeypatch.setattr(attribution, "attribute", never)
 
 
 def test_a_capture_is_parsed_once(capture: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,13 +112,13 @@ def test_results_that_depend_on_other_files_are_not_cached(capture: Path, run: R
 
 
 def test_a_capture_that_changes_meanwhile_is_not_cached(capture: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = loading._made
+    attribute = attribution.attribute
 
-    def slow(*given: object) -> object:
+    def slow(*given: Any, **options: Any) -> Records:
         os.utime(capture, ns=(1, 1))
-        return made(*given)  # type: ignore[arg-type]
+        return attribute(*given, **options)
 
-    monkeypatch.setattr(loading, "_made", slow)
+    monkeypatch.setattr(attribution, "attribute", slow)
     assert "changed meanwhile" in run("prof", "--cache", capture)[1]
     assert not _entries()
 

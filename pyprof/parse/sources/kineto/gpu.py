@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pyprof.columns.distinct import Growing, narrowest
-from pyprof.columns.sorting import first_rows, last_rows, places_in_runs
+from pyprof.columns.sorting import matching_rows, places_in_runs
 from pyprof.columns.types import Array, Ints
 from pyprof.model.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace, integer
 from pyprof.parse.sources.kineto.events import Codes, Event, Int, Span, decode_args, whole_numbers
@@ -193,7 +193,7 @@ class Launches:
         known = {name: column.whole() for name, column in self._geometry.items()}
         if not len(known["corr"]):
             return
-        row = last_rows(known.pop("corr"), activities["corr"])
+        row = matching_rows(known.pop("corr"), activities["corr"], last=True)
         given = (row >= 0) & (activities["kind"] == ActivityKind.KERNEL) & (activities["grid_x"] < 0)
         for name, values in known.items():
             activities[name] = np.where(given, values[row], activities[name])
@@ -223,7 +223,7 @@ def number_nodes(trace: Trace) -> None:
         return
     count = len(trace.processes["pid"]) + 1
     known = launches["corr"][calls].astype(np.int64) * count + trace.threads["process"][launches["thread"][calls]]
-    call = last_rows(known, activities["corr"].astype(np.int64) * count + activities["process"])
+    call = matching_rows(known, activities["corr"].astype(np.int64) * count + activities["process"], last=True)
     rows = np.flatnonzero((call >= 0) & (activities["graph_node"] < 0))
     if not len(rows):
         return
@@ -252,10 +252,10 @@ def process_of_activities(activities: Table, launches: Table, threads: Table, pr
     wanted, corr, thread = activities["corr"], launches["corr"], launches["thread"]
     if processes <= 1:
         return np.broadcast_to(np.int32(processes - 1), len(wanted)), 0
-    process, first = threads["process"], first_rows(corr, corr)
+    process, first = threads["process"], matching_rows(corr, corr)
     shared = np.zeros(len(corr), np.bool_)  # of the first launch with an id: whether another process used it too
     shared[first[process[thread] != process[thread[first]]]] = True
-    launch = first_rows(corr, wanted)
+    launch = matching_rows(corr, wanted)
     rows = np.flatnonzero((launch >= 0) & (wanted >= 0))
     many = shared[launch[rows]]
     owner = np.full(len(wanted), -1, np.int32)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pyprof.columns.distinct import distinct_rows
 from pyprof.columns.nesting import Forest, by_thread, crossing, nest
-from pyprof.columns.sorting import first_rows
+from pyprof.columns.sorting import matching_rows
 from pyprof.columns.types import Array, Bools, Integers, Ints
 from pyprof.model.markers import Kind, Marker
 from pyprof.model.trace import Labels, Table
@@ -102,7 +102,7 @@ def module_ranges(frames: FrameTable, names: Sequence[str], known: object, label
 def _around(frames: FrameTable, of_module: Bools, rows: Ints) -> Array:
     """For each call of a module the place in `rows` of the module call around it, by ids, -1 unknown."""
     thread, name, parent = frames.thread, frames.name, frames.parent
-    up = first_rows(frames.id, parent)
+    up = matching_rows(frames.id, parent)
     up[(parent < 0) | (thread[up] != thread)] = -1
     for _ in range(_DEEPEST):  # each time to the caller's caller, as long as no module is met
         plain = np.flatnonzero((up >= 0) & ~of_module[name[up]])
@@ -111,7 +111,7 @@ def _around(frames: FrameTable, of_module: Bools, rows: Ints) -> Array:
         up[plain] = up[up[plain]]
     # Ids that go round in a ring lead to no module.
     up = up[rows]
-    return first_rows(rows, np.where(of_module[name[up]], up, -1))
+    return matching_rows(rows, np.where(of_module[name[up]], up, -1))
 
 
 def _labels(name: Integers, around: Array, names: Sequence[str], known: dict[str, list[_Path]], labels: Labels) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pyprof.columns.distinct import Growing, distinct_rows
 from pyprof.columns.nesting import any_order
-from pyprof.columns.sorting import first_rows, last_rows, places_in_runs, rows_of_spans
+from pyprof.columns.sorting import matching_rows, places_in_runs, rows_of_spans
 from pyprof.columns.types import Array, Integers, Ints
 from pyprof.model.markers import same_function
 from pyprof.parse.sources.kineto.events import Event
@@ -55,7 +55,7 @@ class Arrows:
         of `threads`, by each thread's number, -1 if it is left out."""
         rows = np.array(row, np.int32)
         (known, begun), (key, thread, when) = ([column.whole() for column in columns] for columns in (self._begin, self._end))
-        begin, first, last = last_rows(known, key), first_rows(key, key), last_rows(key, key)
+        begin, first, last = matching_rows(known, key, last=True), matching_rows(key, key), matching_rows(key, key, last=True)
         own = np.flatnonzero((begin >= 0) & (first == np.arange(len(key))))
         at, end = begin[own], last[own]
         forward, backward = rows[begun[at]], rows[thread[end]]

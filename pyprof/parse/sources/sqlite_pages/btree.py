@@ -69,7 +69,10 @@ class Cells(NamedTuple):
 def varints(block: PageBlock, at: Ints) -> tuple[Ints, Ints]:
     """The numbers of variable length at the positions, and the bytes that each takes (1 to 9)."""
     words = block.words(at)
-    if same := _bytes_of_all(words):
+    every, some = int(np.bitwise_and.reduce(words)), int(np.bitwise_or.reduce(words))
+    goes_on = [(every >> bit & 1, some >> bit & 1) for bit in range(63, 0, -8)]  # of each byte, in all words and in any
+    same = next((number for number, (in_all, _) in enumerate(goes_on, 1) if not in_all), 0)
+    if same and not goes_on[same - 1][1]:  # all take as many bytes
         value = (words >> np.uint64(56)) & np.uint64(0x7F)
         for index in range(1, same):
             value <<= np.uint64(7)
@@ -91,16 +94,6 @@ def varints(block: PageBlock, at: Ints) -> tuple[Ints, Ints]:
         if not more.any():
             break
     return value.view(np.int64), length
-
-
-def _bytes_of_all(words: npt.NDArray[np.uint64]) -> int:
-    """Number of bytes of the varint at the beginning of each word, 0 if that differs or is more than 8."""
-    every, some = int(np.bitwise_and.reduce(words)), int(np.bitwise_or.reduce(words))
-    for index in range(8):
-        bit = 1 << (63 - 8 * index)
-        if not every & bit:
-            return 0 if some & bit else index + 1
-    return 0
 
 
 class PageFile:
@@ -166,20 +159,20 @@ class PageFile:
                 if (ordered[1:] == ordered[:-1]).any():
                     raise OddFile("a page is used twice")
                 return level
-            level = np.concatenate(list(map(self._children, level.tolist())))
+            children = []
+            for number in level.tolist():
+                raw = self._page(number)
+                cells = int.from_bytes(raw[3:5], "big")
+                first = 12 + 2 * cells
+                if raw[0] != _INTERIOR or not cells or first > self.usable:
+                    raise OddFile(f"page {number} is not an interior page of a table")
+                pointers = np.frombuffer(raw, ">u2", cells, 12).astype(np.int64)
+                if pointers.min() < first or pointers.max() > self.usable - 5:
+                    raise OddFile(f"page {number}: a cell lies outside")
+                left = np.ndarray((len(raw) - 3,), "V4", raw, strides=(1,))[pointers].view(">u4")
+                children.append(np.append(left.astype(np.int64), int.from_bytes(raw[8:12], "big")))
+            level = np.concatenate(children)
         raise OddFile("the tree is too deep")
-
-    def _children(self, number: int) -> Ints:
-        raw = self._page(number)
-        cells = int.from_bytes(raw[3:5], "big")
-        first = 12 + 2 * cells
-        if raw[0] != _INTERIOR or not cells or first > self.usable:
-            raise OddFile(f"page {number} is not an interior page of a table")
-        pointers = np.frombuffer(raw, ">u2", cells, 12).astype(np.int64)
-        if pointers.min() < first or pointers.max() > self.usable - 5:
-            raise OddFile(f"page {number}: a cell lies outside")
-        left = np.ndarray((len(raw) - 3,), "V4", raw, strides=(1,))[pointers].view(">u4")
-        return np.append(left.astype(np.int64), int.from_bytes(raw[8:12], "big"))
 
     # ------------------------------------------------------------------ cells
 
