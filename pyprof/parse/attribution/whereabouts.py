@@ -33,6 +33,11 @@ _MOST = 4096  # times
 _MOST_AROUND = 8  # ranges around the first and the last activity
 _LEAST_SHARE = 0.005  # of all these times: a place with less counts as the place around it
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])[0-9]+(?![A-Za-z0-9.])")
+# As Python shows what is written in C: `<built-in method tensor of type object at 0x7f3b>`, `<method 'append' of 'list' objects>`.
+_BUILT_IN = re.compile(
+    r"<(?:built-in (?:method|function)|method|slot wrapper|method-wrapper) '?([\w.]+)'?"
+    r"(?: of '?([\w.]+)'?(?: objects?)?(?: at 0x[0-9a-fA-F]+)?)?>"
+)
 _RANGE, _FUNCTION, _OP, _CALL = range(len(PLACE_KINDS))
 _KINDS = {Kind.USER: _RANGE, Kind.LAYER: _RANGE, Kind.OP: _OP, Kind.DISPATCH: _OP, Kind.BACKWARD: _OP, Kind.OPTIMIZER: _OP}
 
@@ -178,7 +183,13 @@ def _intervals(trace: Trace, names: dict[str, int], times: list[_Times]) -> _Int
         return name if name.isdecimal() else _NUMBER.sub("*", name)
 
     def of_text(code: int) -> str:
-        return RECORDING if RECORDER.search(trace.strings[code]) else trace.strings[code]
+        text = trace.strings[code]
+        if RECORDER.search(text):
+            return RECORDING
+        if (built_in := _BUILT_IN.fullmatch(text)) is None:
+            return text
+        method, owner = built_in.groups()
+        return method if re.match("type$|module$|pybind11_", owner or "module") else f"{owner}.{method}"
 
     parts = [
         _Intervals(
