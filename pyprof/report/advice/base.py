@@ -35,8 +35,8 @@ _OP = attrgetter("op")
 IN_PART = re.compile(r"(?:(?<=_)|^)\d+(?=:|$)")
 """A number of a part that may hold names with `:` between them: of a layer in a list (`3`), or called after its class
 (`Linear_12`)."""
-AT_END = re.compile(r"(?:(?<=_)|^)\d+$")
-"""The same of a part that is one name."""
+IN_NAME = re.compile(r"(?:(?<=_)|^)\d+(?=_|$)")
+"""The same of a part that is one name, as of a range `layer_3_token_7`."""
 
 
 class Place(NamedTuple):
@@ -116,7 +116,7 @@ def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tup
     found: dict[tuple[str | None, ...], Place] = {}
     for codes, number, time in zip(distinct.T.tolist(), often.tolist(), spent.tolist(), strict=True):
         layer, op, shape, src = (text.pool[one] if one >= 0 else None for text, one in zip(texts, codes, strict=True))
-        alike = without_numbers(layer, AT_END) if layer is not None else None
+        alike = without_numbers(layer, IN_NAME) if layer is not None else None
         one = found.setdefault((alike, op, shape), Place(layer, op, shape, src, 0, 0))
         layer, src = layer if layer == one.layer else alike, src if src == one.src else None
         found[alike, op, shape] = Place(layer, op, shape, src, one.number + number, one.time_ns + time)

@@ -30,6 +30,7 @@ _BATCHED = frozenset({"bmm", "baddbmm", "matmul", "__matmul__", "einsum", "baddb
                       "_scaled_dot_product_attention_math", "_safe_softmax"})  # fmt: skip
 _SOFTMAX = re.compile(r"soft_?max", re.IGNORECASE)
 _LOSS = re.compile(r"log_?soft_?max|nll|cross_?entropy|ClassNLL", re.IGNORECASE)
+_OTHER = re.compile(rf"{_LOSS.pattern}|distribution_(?!.*bernoulli)", re.IGNORECASE)  # a loss, or numbers drawn for new tensors
 _EXP = re.compile(r"exp_kernel|expf?_cuda", re.IGNORECASE)
 _REDUCE = re.compile(r"reduce_kernel|MaxOps|sum_functor")
 _CALL = "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., is_causal=..., dropout_p=...)"
@@ -140,8 +141,8 @@ def _by_neighbours(overview: Overview, products: Products) -> _Found:
     for column in ("pid", "device", "stream"):
         values = overview.records[column]
         same &= values[begin] == values[end]
-    softmax, loss, exp, reduce = (_between(mark[order], first, last) for mark in _marks(overview))
-    chosen = np.flatnonzero(same & ((softmax > 0) | (exp > 0) & (reduce > 1)) & (loss == 0))
+    softmax, other, exp, reduce = (_between(mark[order], first, last) for mark in _marks(overview))
+    chosen = np.flatnonzero(same & ((softmax > 0) | (exp > 0) & (reduce > 1)) & (other == 0))
     if not len(chosen):
         return _NOTHING
     held, rows = overview.division.exclusive_ns, []
@@ -180,7 +181,7 @@ def _same_batch(overview: Overview, products: Products, first: Ints, last: Ints)
 
 
 def _marks(overview: Overview) -> tuple[Bools, Bools, Bools, Bools]:
-    """Four masks over records: softmax, loss, exponential, reduction, by name of op or kernel."""
+    """Four masks over records: softmax, what attention has not, exponential, reduction, by name of op or kernel."""
     records = overview.records
     name = overview.frame.of_name(str)
 
@@ -189,7 +190,7 @@ def _marks(overview: Overview) -> tuple[Bools, Bools, Bools, Bools]:
         by_op = np.array([pattern.search(call.op) is not None for call in records.calls] + [False])
         return np.asarray(by_name[name.codes] | by_op[records["call"]])
 
-    return of(_SOFTMAX), of(_LOSS), of(_EXP), of(_REDUCE)
+    return of(_SOFTMAX), of(_OTHER), of(_EXP), of(_REDUCE)
 
 
 def _between(mark: Bools, first: Ints, last: Ints) -> Ints:

@@ -34,12 +34,15 @@ def share_rows(summary: Figures, units: Units, most: int, command: str) -> list[
     if not total:
         return []
     phases = [BlockRow(name, ns, ns / total, name == "unknown") for name, ns in summary.phases.items() if ns]
-    ops = [BlockRow(one.name or "no op known", one.time_ns, one.share, one.name is None) for one in summary.ops]
+    ops = [
+        BlockRow(one.name or "no op known", one.time_ns, one.share, one.name is None)
+        for one in summary.by_kernel or summary.ops
+    ]
     families = [BlockRow(one.name or "unknown", one.time_ns, one.share) for one in summary.families]
     left = _titled("By phase", phases, most)
     if families and most - len(left) > 1:
         left += _titled("By kernel family", families, most - len(left))
-    columns = [left, _titled("By op", ops, most)]
+    columns = [left, _titled("By kernel" if summary.by_kernel else "By op", ops, most)]
     if summary.layers:
         title = f"By layer in {summary.around}" if summary.around else "By layer"
         title += f" ({summary.around_cls})" if summary.around_cls else ""

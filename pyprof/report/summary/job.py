@@ -63,7 +63,7 @@ def job_of(
         ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
         families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=Known(*shares) if each else None,
         step_phases=_step_phases(ranks), advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
-        unseen=unseen, ranges=(),
+        unseen=unseen, ranges=(), by_kernel=_shares([one.by_kernel for one in ranks], total),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from pyprof.report.time.overview import Overview
 from pyprof.report.utilisation import utilisation
 
 _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
+_NAMELESS = 0.5  # of the kernel time: from here on without ops, kernels by their names tell more
 
 
 def summarise(overview: Overview, file: str) -> Summary:
@@ -43,6 +44,8 @@ def summarise(overview: Overview, file: str) -> Summary:
     spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.class_ns, len(names)).tolist()
     by_phase = sorted(zip(names, spent, strict=True), key=lambda pair: -pair[1])
     layers, around, around_cls = kernels.by_layer()
+    ops = kernels.by("op")
+    nameless = bool(ops) and ops[0].name is None and ops[0].share >= _NAMELESS
     return Summary(
         file=file, source=overview.records.source, on_gpu=division.on_gpu, window=overview.window,
         devices=_devices(overview), wall_ns=division.wall_ns if timed else None, busy_ns=overview.busy_ns if timed else None,
@@ -51,12 +54,13 @@ def summarise(overview: Overview, file: str) -> Summary:
         utilised=Utilised(
             **{name: getattr(used, name) for name in Utilised._fields if name != "precisions"}, precisions=used.peaks
         ),
-        phases={name: ns for name, ns in by_phase if ns or name == "unknown"}, ops=kernels.by("op"), layers=layers,
+        phases={name: ns for name, ns in by_phase if ns or name == "unknown"}, ops=ops, layers=layers,
         around=around, around_cls=around_cls, families=kernels.by("family") if division.on_gpu else (),
         lost=kernels.most_lost(), known=known,
         advice=advice, notes=notes_of(overview, advice, kernels, known), step_phases=step_phases(overview, kernels),
         unseen=unseen, ranges=_ranges(kernels), run=run_steps(overview.records.ledger),
         memory=() if overview.records.host is None else tuple(overview.records.host.memory),
+        by_kernel=kernels.by("kernel") if nameless and division.on_gpu else (),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from pyprof.report.time.division import DeviceGaps, Division
 from pyprof.report.time.waits import Waits, blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
 
 # unrecorded: more than 1 ms before an activity whose launch had returned more than 1 ms before; inside of a graph's replay, or
-# behind one most of whose kernels are missing. host: for more than 2 ms, at the window's end, or all of it without a device.
+# behind one most of whose kernels are missing. host: for more than 2 ms (after a wait 1 ms), at the window's end, or all of it without a device.
 MEANINGS = {
     "data_loading": "the host loaded data or waited for it: in a DataLoader, or in a range that says so",
     "synchronization": "the CPU blocked on the GPU (.item(), a blocking copy), so nothing was queued",
@@ -37,7 +37,7 @@ CAUSES = tuple(MEANINGS)
 _CODE = {cause: code for code, cause in enumerate(CAUSES)}
 _UNRECORDED_NS = 1_000_000
 _QUEUED_NS = 20_000
-_PAUSE_NS = 2_000_000  # without a call: more than it takes to launch the next; half of it before a copy of inputs
+_PAUSE_NS = 2_000_000  # without a call: more than it takes to launch the next; half of it after a wait or before inputs
 _REPLAY = 8  # activities of one launch
 _TIMES = 3  # as many activities of a replay as kernels: most of them are missing
 _WORTH = 0.03  # of the window: from here on it is worth knowing what recording took of the time that launches came too late
@@ -208,11 +208,11 @@ class _Late:
             taken = recorder.covered(wanted, self.end) - recorder.covered(wanted, self.begin)
             times["profiler"] = np.minimum(taken, left)
             left = left - times["profiler"]
+        waited, call = blamed_calls(division, self.waits, self.rows)
         paused = np.zeros(len(left), np.bool_)
-        for cause, time in self._pauses(left).items():
+        for cause, time in self._pauses(left, waited).items():
             times[cause] = times.get(cause, 0) + time
             left, paused = left - time, paused | (time > 0)
-        waited, call = blamed_calls(division, self.waits, self.rows)
         if self.waits is None:
             silent = silences(division)
             gone = np.where(fall_into(division, silent, self.rows), left, relieved(division, silent, self.rows))
@@ -247,11 +247,11 @@ class _Late:
         begin = records["launch_ns"][after[rows]].astype(np.int64)
         return union(self.process[rows], begin, begin + took[rows])
 
-    def _pauses(self, left: Ints) -> dict[str, Ints]:
+    def _pauses(self, left: Ints, waited: Bools) -> dict[str, Ints]:
         """Divide the rest of each gap: pauses of the host (no API call and, except before copies to a device, no op either)
-        count as compilation before a module is loaded, else as the host's."""
+        count as compilation before a module is loaded, else as the host's. waited: in a call when the gap began."""
         compiled, result, copies = np.zeros_like(left), np.zeros_like(left), self._copies_to_device
-        least = np.where(copies, _PAUSE_NS // 2, _PAUSE_NS)
+        least = np.where(copies | waited & (self.waits is not None), _PAUSE_NS // 2, _PAUSE_NS)
         long = np.flatnonzero(left > least)
         if self.host is None:
             launch = self.division.records["launch_ns"][self.after[long]]

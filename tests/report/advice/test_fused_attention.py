@@ -65,6 +65,16 @@ def test_without_shapes_by_the_ops_between(tmp_path: Path) -> None:
     assert advice.saves_ns == pytest.approx(200_000, abs=3_000)
 
 
+def test_silent_where_the_second_product_is_of_new_tensors(tmp_path: Path) -> None:
+    """Products of two matrices, split along k by their grid's third side, and the softmax of each."""
+    timeline = Timeline()
+    for _ in range(2):
+        drawn = "distribution_elementwise_grid_stride_kernel<float, 4, normal_and_transform<float>>"
+        timeline.op(None, (drawn, 30), (drawn, 30)).op(None, ("ampere_sgemm_128x64_nn", 1_300), grid=(16, 32, 7))
+        timeline.op(None, ("softmax_warp_forward", 400))
+    assert "fused_attention" not in timeline.advice(tmp_path)
+
+
 def test_silent_with_short_sequences(tmp_path: Path) -> None:
     assert "fused_attention" not in _attention(Timeline(), 64).advice(tmp_path)
 
