@@ -74,7 +74,7 @@ class Overview:
     @cached_property
     def uses_torch(self) -> bool:
         """Whether the program is one of PyTorch, so that its words are the program's: nothing but kernels of libraries is taken
-        for one, kernels and ranges of which none is torch's are not."""
+        for one, but not of cuRAND, which torch does not call; kernels and ranges of which none is torch's are not."""
         records, stacks = self.records, self.records.stacks
         steps = "" if records.steps is None else records.steps.kind
         if (
@@ -90,7 +90,7 @@ class Overview:
         families = {kernel.family for kernel in self.frame.of_classes.costs.kernels}
         if any(map(_TORCH.search, names)) or any(name.startswith(("inductor", "nvfuser", "triton")) for name in families):
             return True
-        return not ranges and "unknown" not in families
+        return not ranges and "unknown" not in families and not any("generate_seed_pseudo" in name for name in names)
 
     @cached_property
     def steps(self) -> Steps | None:
