@@ -167,7 +167,8 @@ class Host(msgspec.Struct):
     `several` with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's;
     shapes: whether ops were recorded with the shapes of their arguments; compilations: in order of begin; compiled: why, as the
     ledger of the run keeps it; classes: of modules, by their paths, "" where several have one;
-    groups: ranks of process groups by name, of the whole job under ""."""
+    groups: ranks of process groups by name, of the whole job under ""; begin_ns: when a thread that launches did anything
+    first, -1 unknown."""
 
     work: dict[str, list[Spans]] = {}
     recorder: list[Spans] = []
@@ -190,3 +191,4 @@ class Host(msgspec.Struct):
     whereabouts: Whereabouts | None = None
     classes: dict[str, str] = {}
     groups: dict[str, int] = {}
+    begin_ns: int = -1

@@ -174,6 +174,28 @@ def test_a_call_that_waits_drains_the_device(tmp_path: Path) -> None:
     assert ".item()" in found["synchronization"].do
 
 
+def test_a_pause_after_a_wait_is_no_longer_its(tmp_path: Path) -> None:
+    """A millisecond without a call is more than the next launch takes: a range of the user says where it goes."""
+    n = Nsys()
+    reads_back(n, 10, 1_200 * US)
+    for step in range(10):
+        begin = step * (MS + 1_230 * US) + MS + 40 * US
+        n.range(f"load layer_{step}_weights", begin, begin + 1_150 * US)
+    overview = overview_of(n, tmp_path)
+    assert idle(overview) == {"synchronization": 10 * 28 * US, "host": 10 * 1_200 * US, "launch": 10 * 10 * US}
+    assert "in 10 x load layer_*_weights" in advice(overview)["host_code"].evidence
+
+
+def test_two_causes_of_one_gap_save_both(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 0, 10 * US, 20 * US)
+    n.range(LOADER, 30 * US, 30 * US + 6 * MS)
+    n.kernel(GEMM, 10 * MS, 10 * MS + 10 * US, 10 * MS + 20 * US)
+    found = advice(overview_of(n, tmp_path))
+    assert [found[kind].saves_ns // MS for kind in ("data_loading", "host_code")] == [6, 3]  # type: ignore[operator]
+    assert found["data_loading"].saves_ns + found["host_code"].saves_ns <= 10 * MS  # type: ignore[operator]
+
+
 def test_records_alone_know_a_small_copy_to_the_host(tmp_path: Path) -> None:
     n = Nsys()
     reads_back(n, 10, 200 * US)

@@ -115,7 +115,17 @@ def test_everything_that_was_recorded(tmp_path: Path, capsys: pytest.CaptureFixt
         n.kernel(GEMM, launch, launch + 10, launch + 110)
     file = str(n.write(tmp_path / "net.sqlite"))
     assert said(capsys, "summary", file)["wall_ns"] == 5_110 - 2_010
-    assert said(capsys, "summary", file, "--window", "all")["wall_ns"] == 5_110 - 210
+    assert said(capsys, "summary", file, "--window", "all")["wall_ns"] == 5_110 - 100  # the host's range too
+
+
+def test_loading_before_the_first_kernel_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    n, ms = Nsys(), 1_000_000
+    n.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 60 * ms)
+    n.kernel(GEMM, 100 * ms, 100 * ms + 10, 101 * ms)
+    file = str(n.write(tmp_path / "net.sqlite"))
+    told = "set-up of 100 ms before the window is left out, 60.0 ms of it in loading data (--window all)"
+    assert told in said(capsys, "summary", file)["notes"]
+    assert said(capsys, "summary", file, "--window", "all")["idle_ns"]["data_loading"] == 60 * ms  # type: ignore[index]
 
 
 _CAPTURES = (

@@ -126,6 +126,12 @@ class _HostOfCapture:
             loaders, single = calls, not any(map(_IN_WORKERS.search, calls))
         waits, texts = self.waits()
         doing = named_pauses(trace, self.launch)
+        tables = (trace.ranges, trace.launches, trace.frames)
+        begins = [
+            int(table["start_ns"][mine].min())
+            for table in tables
+            if (mine := (table["thread"] >= 0) & self.leading[table["thread"]]).any()
+        ]
         optimizers = {marker.name.removesuffix(".step") for marker in trace.markers if marker.kind == Kind.OPTIMIZER}
         return Host(
             work=self.work(), recorder=self.recorder(), waits=waits, texts=texts, frames=len(frames),
@@ -134,7 +140,7 @@ class _HostOfCapture:
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
             allocations=self.allocations(), compilations=self.compilations(), memory=memory_peaks(trace), groups=trace.groups,
             doing=doing, begins=begins_of_steps(trace) if doing else [], actions=actions_of(trace),
-            whereabouts=whereabouts(trace, self.launch),
+            whereabouts=whereabouts(trace, self.launch), begin_ns=min(begins, default=-1),
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip
 

@@ -33,7 +33,8 @@ _MOST = 4096  # times
 _MOST_AROUND = 8  # ranges around the first and the last activity
 _LEAST_SHARE = 0.005  # of all these times: a place with less counts as the place around it
 _NUMBER = re.compile(r"(?<![A-Za-z0-9.])[0-9]+(?![A-Za-z0-9.])")
-# As Python shows what is written in C: `<built-in method tensor of type object at 0x7f3b>`, `<method 'append' of 'list' objects>`.
+# As Python shows what is written in C: `<built-in method tensor of type object at 0x7>`, `<method 'append' of 'list' objects>`.
+_VERSION = re.compile(r"_v\d+$")  # of an API call: cudaFree_v3020
 _BUILT_IN = re.compile(
     r"<(?:built-in (?:method|function)|method|slot wrapper|method-wrapper) '?([\w.]+)'?"
     r"(?: of '?([\w.]+)'?(?: objects?)?(?: at 0x[0-9a-fA-F]+)?)?>"
@@ -191,16 +192,19 @@ def _intervals(trace: Trace, names: dict[str, int], times: list[_Times]) -> _Int
         method, owner = built_in.groups()
         return method if re.match("type$|module$|pybind11_", owner or "module") else f"{owner}.{method}"
 
+    def of_call(code: int) -> str:
+        return _VERSION.sub("", trace.strings[code])
+
     parts = [
         _Intervals(
             ranges["start_ns"][rows], ranges["end_ns"][rows], ranges["thread"][rows], kind[rows],
             _named(ranges["label"][rows], of_label, names),
         )
     ]  # fmt: skip
-    for table, code in ((frames, _FUNCTION), (launches, _CALL)):
+    for table, code, text in ((frames, _FUNCTION, of_text), (launches, _CALL, of_call)):
         rows = np.flatnonzero(meets(table))
         begin, end, thread = (table[name][rows] for name in ("start_ns", "end_ns", "thread"))
-        name = _named(table["name"][rows], of_text, names)
+        name = _named(table["name"][rows], text, names)
         parts.append(_Intervals(begin, end, thread, np.full(len(rows), code), name))
     return _Intervals(*(np.concatenate(columns).astype(np.int64) for columns in zip(*parts, strict=True)))
 

@@ -160,6 +160,7 @@ class IdleTime(NamedTuple):
     step; rows: the gaps concerned, largest share first; own_ns: time of this cause in each of them; usual_ns: the same without
     what occurs only in the first step."""
 
+    cause: str
     time_ns: int
     saves_ns: int
     rows: Ints
@@ -169,7 +170,7 @@ class IdleTime(NamedTuple):
     @property
     def change(self) -> Change:
         """The host's time that goes with the cause."""
-        return Change(gaps=self.rows, gap_ns=self.usual_ns)
+        return Change(gaps=self.rows, gap_ns=self.usual_ns, cause=self.cause)
 
 
 def idle_time(overview: Overview, cause: str) -> IdleTime:
@@ -187,7 +188,7 @@ def idle_time(overview: Overview, cause: str) -> IdleTime:
         if by_step[0] > 2 * usual:
             once = int(by_step[0]) - usual
             lasting = np.where(step == 0, own * (usual / int(by_step[0])), own).astype(np.int64)
-    return IdleTime(total, total - once, rows, own, lasting)
+    return IdleTime(cause, total, total - once, rows, own, lasting)
 
 
 def told(time_ns: float) -> str:

@@ -81,7 +81,7 @@ def _on_cpu(overview: Overview) -> Advice | None:
     if idle.saves_ns * part <= _LEAST * division.wall_ns:
         return None
     spent //= max(division.count, 1)
-    change = Change(gaps=idle.rows, gap_ns=(idle.usual_ns * part).astype(np.int64))
+    change = Change(gaps=idle.rows, gap_ns=(idle.usual_ns * part).astype(np.int64), cause=idle.cause)
     return Advice(
         "host_code", change, spent, f"between ops {told(spent)} of {told(division.wall_ns)} are spent in {where}", _ON_CPU
     )

@@ -67,4 +67,4 @@ def _between_ops(overview: Overview) -> Advice | None:
     evidence += f"; most before {named(where)}"
     compiled = overview.host is not None and "generated" in overview.host.work
     do = _ON_CPU + _COMPILE * (not compiled)
-    return Advice("launch_bound", Change(gaps=rows, gap_ns=own), time_ns, evidence, do, where)
+    return Advice("launch_bound", Change(gaps=rows, gap_ns=own, cause=idle.cause), time_ns, evidence, do, where)

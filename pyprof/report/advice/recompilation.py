@@ -51,7 +51,7 @@ def find(overview: Overview) -> Advice | None:
         first = breaks[0]
         where = f"{first.file.rpartition('/')[2]}:{first.line}" if first.file else first.frame or "an unknown line"
         evidence += f"; {counted(len(breaks), 'graph break')}, first at {where}: {_short(first.reason)}"
-    change = Change(gaps=idle.rows, gap_ns=(idle.own_ns * share).astype(np.int64))
+    change = Change(gaps=idle.rows, gap_ns=(idle.own_ns * share).astype(np.int64), cause=idle.cause)
     return Advice("recompilation", change, idle.time_ns, evidence, _do(events))
 
 

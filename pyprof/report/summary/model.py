@@ -169,8 +169,9 @@ class Figures:
     wall_ns is exactly busy_ns plus the sum of idle_ns, and busy_ns the sum of busy: means over the devices, None and empty if
     the records have no times, or do not show the device's work (`unseen` says why). kernel_ns, phases, ops, layers, families
     and lost are sums over the kernels of all devices (without a device: the ops on the CPU). around: the layer around most of
-    `layers`, or "", and its class; by_kernel: time by kernel, where most of it has no op; ranges: of a capture that holds nothing else; run: the steps of the whole run, None without
-    its ledger; memory: the peak of each device, where allocations were recorded.
+    `layers`, or "", and its class; by_kernel: time by kernel, where most of it has no op; ranges: of a capture that holds
+    nothing else; run: the steps of the whole run, None without its ledger; memory: the peak of each device, where allocations
+    were recorded.
     """
 
     file: str

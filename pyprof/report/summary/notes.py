@@ -175,7 +175,11 @@ def _window(overview: Overview) -> Iterator[str]:
         yield f"the first {first} are left out: kernels waited there for work that is not in the capture"
     before = window.set_up_ns - window.unrecorded_ns
     if before > _LEAST_NS:
-        yield f"set-up of {human(before, 'ns')} before the window is left out (--window all)"
+        spans = [] if overview.host is None else overview.host.work.get("loading", [])
+        times = ((begin, end) for one in spans for begin, end in zip(one.begin_ns, one.end_ns, strict=True))
+        loading = sum(max(min(end, window.begin_ns) - begin, 0) for begin, end in times)
+        what = f", {human(loading, 'ns')} of it in loading data" if loading > _MUCH * before else ""
+        yield f"set-up of {human(before, 'ns')} before the window is left out{what} (--window all)"
     if window.after_ns > _LEAST_NS:
         yield f"{human(window.after_ns, 'ns')} after the window are left out (--window all)"
     copies = uploaded(overview)

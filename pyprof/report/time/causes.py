@@ -20,7 +20,8 @@ from pyprof.report.time.division import DeviceGaps, Division
 from pyprof.report.time.waits import Waits, blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
 
 # unrecorded: more than 1 ms before an activity whose launch had returned more than 1 ms before; inside of a graph's replay, or
-# behind one most of whose kernels are missing. host: for more than 2 ms (after a wait 1 ms), at the window's end, or all of it without a device.
+# behind one most of whose kernels are missing. host: for more than 2 ms (after a wait 1 ms), at the window's end, or all of it
+# without a device.
 MEANINGS = {
     "data_loading": "the host loaded data or waited for it: in a DataLoader, or in a range that says so",
     "synchronization": "the CPU blocked on the GPU (.item(), a blocking copy), so nothing was queued",

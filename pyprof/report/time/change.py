@@ -25,7 +25,7 @@ class Change:
     as when kernels are fused: launch call and host's time go, and of their own time what cut_ns says. waits: rows of
     `Overview.waits`, calls in which the host no longer waits for the device. gaps, gap_ns: rows of `Division.gaps`, and the
     host's time in each that goes, as loading of data: the launch that ends the gap comes so much earlier (`base.IdleTime` has
-    this change).
+    this change). cause: of that time; what several changes say of one gap adds up where their causes differ.
     """
 
     rows: Ints = field(default_factory=_none)
@@ -35,3 +35,4 @@ class Change:
     waits: Ints = field(default_factory=_none)
     gaps: Ints = field(default_factory=_none)
     gap_ns: Ints = field(default_factory=_none)
+    cause: str = ""

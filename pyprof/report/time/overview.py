@@ -143,7 +143,15 @@ class Overview:
             others = (start >= 0) & ~chosen & (start < begin)
             begin = min(begin, int(self._ends[others].max(initial=earliest)))
             end = max(end, int(steps.end_ns[whole].max()))
+        elif chosen is not None and chosen.all():
+            begin = min(begin, self._host_begin_ns)
         return begin, end
+
+    @property
+    def _host_begin_ns(self) -> int:
+        """When the host of a program without steps did anything first; the end of time where that is not known."""
+        begin = -1 if self.host is None or self._marked_steps is not None else self.host.begin_ns
+        return begin if begin >= 0 else np.iinfo(np.int64).max
 
     def _last_end_of(self, begin: int, end: int) -> int:
         """End of the last activity launched between `begin` and `end`, but not before `end`."""
@@ -168,7 +176,8 @@ class Overview:
         pauses = self._pauses(begin + cut, end)
         if cut or pauses:
             division = Division(self.records, begin + cut, end, pauses)
-        first, last = int(start[start >= 0].min(initial=begin)), int(self._ends.max(initial=end))
+        first = int(start[start >= 0].min(initial=min(begin, self._host_begin_ns)))
+        last = int(self._ends.max(initial=end))
         paused = sum(until - since for since, until in pauses)
         return Window(begin + cut, end, max(begin + cut - first, 0), max(last - end, 0), cut, paused), division
 

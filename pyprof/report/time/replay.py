@@ -170,12 +170,12 @@ class TimelineReplay:
     def _gone(self, changes: Iterable[Change]) -> _Gone:
         """All that several changes take away together."""
         calls, work, at = self._calls, self._work, self._at
-        pauses, work_ns = np.zeros((2, len(work)), np.int64)
+        work_ns, pauses_of = np.zeros(len(work), np.int64), dict[str, Ints]()
         removed, merged = np.zeros((2, len(work)), np.bool_)
         # Of a collective two parts may go: waiting for a late rank, and sending.
         talks = self._division.records["phase"][work.row] == PHASES.index("communication")
-        call_ns, rest_ns = np.zeros(len(calls), np.int64), np.zeros(self._division.count, np.int64)
-        gone = _Gone(work_ns, removed, merged, call_ns, np.zeros(len(calls), np.bool_), rest_ns)
+        call_ns, rests_of = np.zeros(len(calls), np.int64), dict[str, Ints]()
+        wait = np.zeros(len(calls), np.bool_)
         for change in changes:
             rows, cut = at[change.rows], np.asarray(change.cut_ns)
             if cut.dtype.kind == "f":
@@ -189,13 +189,18 @@ class TimelineReplay:
                 work_ns += own
             for mask, rows in ((removed, change.removed), (merged, change.merged)):
                 mask[at[rows][at[rows] >= 0]] = True
-            gone.wait[among(calls.wait, change.waits)] = True
+            wait[among(calls.wait, change.waits)] = True
             after = self._division.gaps.after[change.gaps]
             ends = np.where(after >= 0, at[after], -1)
             known, time = ends >= 0, np.asarray(change.gap_ns, np.int64)
+            pauses = pauses_of.setdefault(change.cause, np.zeros(len(work), np.int64))
             np.maximum.at(pauses, ends[known], time[known])
             last = self._division.gaps.end_ns[change.gaps] == self._division.end_ns
-            np.maximum.at(rest_ns, self._division.gaps.device[change.gaps[last]], time[last])
+            rests = rests_of.setdefault(change.cause, np.zeros(self._division.count, np.int64))
+            np.maximum.at(rests, self._division.gaps.device[change.gaps[last]], time[last])
+        pauses = sum(pauses_of.values(), start=np.zeros(len(work), np.int64))
+        rest_ns = sum(rests_of.values(), np.zeros(self._division.count, np.int64))
+        gone = _Gone(work_ns, removed, merged, call_ns, wait, rest_ns)
         if not self._division.on_gpu:  # without launches: the time before an op itself
             gone.work_ns[:] += np.minimum(pauses, work.pause_ns)
         some = np.flatnonzero((pauses > 0) & (work.call >= 0))

@@ -187,9 +187,7 @@ def test_code_of_the_program_between_ops(tmp_path: Path, file: str) -> None:
         assert found is None
         return
     assert found is not None and found.saves_ns == found.time_ns == 1_800_000
-    assert found.evidence == (
-        "between ops 1.80 ms of 3.80 ms are spent in 2 x sleep, called by batches (net.py:3)"
-    )
+    assert found.evidence == ("between ops 1.80 ms of 3.80 ms are spent in 2 x sleep, called by batches (net.py:3)")
 
 
 def test_kernels_of_torch_compile_are_not_recorded_on_a_cpu(tmp_path: Path) -> None:
