@@ -114,17 +114,18 @@ def test_only_a_loader_loads_data_and_other_functions_are_named(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("cat", "name", "do"),
+    ("cat", "name", "place", "do"),
     [
-        ("cpu_op", "aten::arange", "a first call loads its kernels"),
-        ("cuda_runtime", "cudaStreamCreate", "once, before the loop"),
+        ("cpu_op", "aten::arange", "4 x aten::arange", "a first call loads its kernels"),
+        ("cuda_runtime", "cudaStreamCreate_v3020", "4 x cudaStreamCreate", "once, before the loop"),
+        ("python_function", "/tmp/torchinductor_me/ab/cab.py(12): call", "call (/tmp/torch", "size_asserts = False"),
     ],
 )
-def test_an_op_or_a_call_is_not_moved_to_another_thread(tmp_path: Path, cat: str, name: str, do: str) -> None:
+def test_not_everything_can_move_to_another_thread(tmp_path: Path, cat: str, name: str, place: str, do: str) -> None:
     k = Kineto()
     _steps_after(k, lambda at: k.add(cat, name, at + 10, 4_000))
     found = advice_of(k.write(tmp_path))["host_code"]
-    assert f"in 4 x {name}" in found.evidence and do in found.do
+    assert f"in {place}" in found.evidence and do in found.do
 
 
 def test_what_the_recorder_does_between_steps_is_no_place_of_the_program(tmp_path: Path) -> None:

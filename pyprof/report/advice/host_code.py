@@ -33,6 +33,10 @@ _RANGES = "name what the host does there with NVTX ranges in the program; then m
 _NAMED, _MOST = 0.05, 3  # of the time, and places: those that are told where none has most of it
 _MPI = "exchange while the device computes: MPI_Isend and MPI_Irecv before the work, MPI_Wait after it"
 _WEIGHTS = re.compile(r"weights?(?![a-z])|param|offload", re.IGNORECASE)
+_WRAPPER = (
+    'the code that Inductor wrote calls kernels and checks sizes from Python: torch.compile(mode="reduce-overhead"), or '
+    "torch._inductor.config.cpp_wrapper = True, size_asserts = False"
+)
 _STREAM = (
     "copy the next layer's weights from pinned memory on another stream while this layer computes, or keep them on the device"
 )
@@ -54,6 +58,7 @@ def find(overview: Overview) -> Advice | None:
         if place.inside_of and place.kind == "range":
             evidence += f" (in {place.inside_of[-1]})"
         do = _MPI if place.name.startswith("MPI_") else _STREAM if _streams(place) else _INSIDE.get(place.kind, _DO)
+        do = _WRAPPER if place.kind == "function" and "torchinductor" in place.name else do
     else:
         some = [one for one in places.by_name() if one.own_ns >= _NAMED * places.total_ns][:_MOST]
         texts = [f"{told(one.own_ns / devices)} in {counted_name(one)}" for one in some]
