@@ -34,6 +34,7 @@ from pyprof.prof.columns import (
     TORCH_COLUMNS,
     TORCH_KEYS,
     TREE,
+    columns_text,
     RecordTable,
 )
 from pyprof.prof.formulas.user import load_user_formulas
@@ -66,10 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grouping.add_argument("--tree", choices=["layer"], help="one row for each layer, with the sums of all inside it")
     parser.add_argument("--formulas", metavar="FILE.py", help="formulas of your own; also the variable PYPROF_FORMULAS")
     parser.add_argument("--model", metavar="config.json", help="sizes of a served model: experts, window (Hugging Face)")
-    described = "  {0.key:15} {0.text:15} {0.help}".format
-    groups = ["", "of groups, behind the columns that they are grouped by:", *map(described, SUMS), ""]
-    torch = "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:"
-    parser.epilog = "\n".join(["columns:", *map(described, HEADERS), *groups, torch, *map(described, TORCH_COLUMNS)])
+    parser.epilog = columns_text()
 
 
 def run(options: argparse.Namespace) -> int:

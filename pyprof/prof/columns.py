@@ -280,3 +280,11 @@ class RecordTable(NamedTuple):
     def take(self, rows: Ints) -> RecordTable:
         """These rows only."""
         return RecordTable(self.frame.take(rows))
+
+
+def columns_text() -> str:
+    """Every column with its key, header and meaning, for the help."""
+    described = "  {0.key:15} {0.text:15} {0.help}".format
+    groups = ["of groups, behind the columns that they are grouped by:", *map(described, SUMS)]
+    torch = ["of torch's own table, with --group-by op or op,shape and --sort or -c one of these:"]
+    return "\n".join(["columns:", *map(described, HEADERS), "", *groups, "", *torch, *map(described, TORCH_COLUMNS)])

@@ -140,7 +140,7 @@ def test_advice_is_tried(capture: str, capsys: pytest.CaptureFixture[str], monke
     assert lines[10:] == [
         "fused_attention: not tried: no product, softmax and product over one batch of heads was recorded with its shapes", "",
         "fused_optimizer: not tried: no optimizer was recorded with its ops", "",
-        "not tried, since no op was recorded that they apply to: channels_last",
+        "not tried, since no op was recorded that they apply to: double_precision, channels_last",
     ]  # fmt: skip
     assert _bench(capsys, capture, "--advice", "channels_last")[0] == 1
 

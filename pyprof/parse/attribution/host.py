@@ -109,9 +109,8 @@ class _HostOfCapture:
         self.called = np.zeros(len(trace.strings) + 1, np.bool_)  # which strings are names of calls
         self.called[self.calls.name] = True
         self.process = trace.threads["process"].astype(np.int64)
-        launches = self.named(_LAUNCHES.search)
         self.launching = np.zeros(len(self.process), np.bool_)  # threads; others, as those that pin memory, hold nobody up
-        self.launching[self.calls.thread[launches]] = True
+        self.launching[self.calls.thread[self.named(_LAUNCHES.search)]] = True
         self.leading = self.launching if self.launching.any() else ~self.launching  # on a CPU all threads
 
     def read(self) -> Host:
@@ -126,12 +125,8 @@ class _HostOfCapture:
             loaders, single = calls, not any(map(_IN_WORKERS.search, calls))
         waits, texts = self.waits()
         doing = named_pauses(trace, self.launch)
-        tables = (trace.ranges, trace.launches, trace.frames)
-        begins = [
-            int(table["start_ns"][mine].min())
-            for table in tables
-            if (mine := (table["thread"] >= 0) & self.leading[table["thread"]]).any()
-        ]
+        leading, tables = np.append(self.leading, False), (trace.ranges, trace.launches, trace.frames)
+        begin = min(int(table["start_ns"][leading[table["thread"]]].min(initial=_FAR_NS)) for table in tables)
         optimizers = {marker.name.removesuffix(".step") for marker in trace.markers if marker.kind == Kind.OPTIMIZER}
         return Host(
             work=self.work(), recorder=self.recorder(), waits=waits, texts=texts, frames=len(frames),
@@ -140,7 +135,7 @@ class _HostOfCapture:
             backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
             allocations=self.allocations(), compilations=self.compilations(), memory=memory_peaks(trace), groups=trace.groups,
             doing=doing, begins=begins_of_steps(trace) if doing else [], actions=actions_of(trace),
-            whereabouts=whereabouts(trace, self.launch), begin_ns=min(begins, default=-1),
+            whereabouts=whereabouts(trace, self.launch), begin_ns=begin if begin < _FAR_NS else -1,
             shapes=any(marker.call is not None and marker.call.described and marker.call.tensors for marker in trace.markers),
         )  # fmt: skip
 

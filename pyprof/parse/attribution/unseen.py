@@ -60,7 +60,7 @@ class LaunchCounts(NamedTuple):
 
 
 def unseen_of(trace: Trace, launch: Array, found: LaunchCounts) -> Unseen | None:
-    """What hides the device's work, None where enough of it was recorded. launch: see `launch_of_activity`."""
+    """Tell what hides the device's work, None where enough of it was recorded. launch: see `launch_of_activity`."""
     lost_kernels, lost_graphs = len(found.lost_kernels), len(found.lost_graphs)
     lost = lost_kernels + lost_graphs
     tool = "nsys" if trace.source == "nsys" else "kineto"

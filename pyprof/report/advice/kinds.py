@@ -44,6 +44,7 @@ from pyprof.report.advice import (
     zero_grad,
 )
 from pyprof.report.advice.base import Advice, is_worth
+from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.replay import REPLAYED
 
@@ -129,25 +130,30 @@ def _frees(peak: MemoryPeak) -> dict[str, int]:
 def _by_savings(overview: Overview, left: list[Advice]) -> list[Advice]:
     """These with what each saves, in order: the largest alone first, then whichever adds most. One that saves next to nothing
     alone stands after the one that it needs; one that never saves enough is left out. slow_kernel saves what all others
-    leave, and stands where so much belongs."""
+    leave, and stands where so much belongs. Below launch_bound launches take the host no time, as where its advice is
+    followed: else nothing on the device would save anything."""
     if not left:
         return []
     overview.frame.forget(REPLAYED)
     replay, chosen = overview.replay, list[Advice]()
     alone = {one.kind: replay.saves_ns(one.change) for one in left if one.change is not None}
-    needs, total = dict[str, str](), 0
+    needs, base, graphed = dict[str, str](), 0, list[Change]()
     while left:
         changes = [one.change for one in chosen if one.change is not None]
-        adds = {one.kind: replay.saves_ns(*changes, one.change) - total for one in left if one.change and changes} or alone
+        above = [*changes, *graphed]
+        adds = {one.kind: replay.saves_ns(*above, one.change) - base for one in left if one.change and changes} or alone
         for kind, more in adds.items():
             if chosen and is_worth(overview, more) and not is_worth(overview, alone[kind]):
                 needs.setdefault(kind, chosen[-1].kind)
         best = max(left, key=lambda one: (one.kind != _LAST, adds[one.kind], alone[one.kind], one.kind))
         left = [one for one in left if one is not best]
         if is_worth(overview, max(adds[best.kind], alone[best.kind] if best.kind != _LAST else 0)):
-            total += adds[best.kind]
+            base += adds[best.kind]
             after = needs.get(best.kind)
             chosen.append(best._replace(saves_ns=adds[best.kind], alone_ns=alone[best.kind], after=after))
+            if best.kind == "launch_bound" and overview.division.on_gpu and best.change is not None:
+                graphed = [Change(graphed=True)]
+                base = replay.saves_ns(*changes, best.change, *graphed)
     if chosen and chosen[-1].kind == _LAST and chosen[-1].after is None:
         last = chosen.pop()
         chosen.insert(sum((one.saves_ns or 0) >= (last.saves_ns or 0) for one in chosen), last)

@@ -1,8 +1,8 @@
 """Kernels too small to fill the device, many of them equal, that the device does not wait for -> batch them.
 
 A kernel with blocks for less than half of the multiprocessors leaves the others without work; many equal ones can be batched
-into one. That saves the idle share of the device, down to the shortest time of any kernel. CUDA graphs, compiled programs and
-programs bound by launches are left out.
+into one. That saves the idle share of the device, down to the shortest time of any kernel. CUDA graphs and compiled programs
+are left out.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from pyprof.report.time.overview import Overview
 from pyprof.report.utilisation import utilisation
 
 _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
-_NAMELESS = 0.5  # of the kernel time: from here on without ops, kernels by their names tell more
+_NAMELESS = 0.9  # of the kernel time: from here on without ops, kernels by their names tell more
 
 
 def summarise(overview: Overview, file: str) -> Summary:

@@ -25,7 +25,8 @@ class Change:
     as when kernels are fused: launch call and host's time go, and of their own time what cut_ns says. waits: rows of
     `Overview.waits`, calls in which the host no longer waits for the device. gaps, gap_ns: rows of `Division.gaps`, and the
     host's time in each that goes, as loading of data: the launch that ends the gap comes so much earlier (`base.IdleTime` has
-    this change). cause: of that time; what several changes say of one gap adds up where their causes differ.
+    this change). cause: of that time; what several changes say of one gap adds up where their causes differ. graphed: whether
+    launches take the host no time, as those of a CUDA graph; its pauses and waits stay.
     """
 
     rows: Ints = field(default_factory=_none)
@@ -36,3 +37,4 @@ class Change:
     gaps: Ints = field(default_factory=_none)
     gap_ns: Ints = field(default_factory=_none)
     cause: str = ""
+    graphed: bool = False

@@ -95,13 +95,17 @@ def test_silent_about_what_needs_no_other_precision(tmp_path: Path, op: str, ker
     assert "reduced_precision" not in Timeline().op(op, (kernel, 8_000)).advice(tmp_path)
 
 
-def test_silent_where_the_host_is_what_bounds(tmp_path: Path) -> None:
-    """Each kernel is launched after the one before has ended: shorter ones would wait longer."""
+def test_where_the_host_is_what_bounds_it_needs_that_first(tmp_path: Path) -> None:
+    """Each kernel is launched after the one before has ended: shorter ones alone would wait longer."""
     timeline = Timeline()
     for at in range(50):  # the last one alone would end earlier
         timeline.launched = timeline.ends = 100_000 * at
         timeline.op("mm(fp32[512,512], fp32[512,512])", (SGEMM, 20))
-    assert "reduced_precision" not in timeline.advice(tmp_path)
+    found = timeline.advice(tmp_path)
+    assert list(found)[:2] == ["launch_bound", "reduced_precision"]
+    advice = found["reduced_precision"]
+    assert advice.after == "launch_bound" and advice.alone_ns is not None and advice.alone_ns < 20_000  # of the last one
+    assert advice.saves_ns == pytest.approx(50 * (20_000 - 2_000), rel=0.15)  # no kernel is shorter than 2 us
 
 
 def test_a_little_fp32_beside_half_precision_is_not_worth_a_line(tmp_path: Path) -> None:

@@ -39,12 +39,13 @@ def test_silent_in_graphs(tmp_path: Path) -> None:
     assert "small_work" not in timeline.advice(tmp_path)
 
 
-def test_silent_where_launching_takes_longer(tmp_path: Path) -> None:
+def test_where_launching_takes_longer_it_needs_that_first(tmp_path: Path) -> None:
     timeline = Timeline()
     for _ in range(40):
         timeline.launched, timeline.ends = timeline.launched + 50_000, timeline.launched + 60_000
         timeline.op(CELL, (GEMM, 20), grid=(8, 4, 1))
-    assert "small_work" not in timeline.advice(tmp_path)
+    advice = timeline.advice(tmp_path)["small_work"]
+    assert (advice.alone_ns, advice.after) == (0, "launch_bound")
 
 
 def test_a_kernel_for_most_of_the_device_is_not_small(tmp_path: Path) -> None:
