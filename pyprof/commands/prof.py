@@ -34,8 +34,8 @@ from pyprof.prof.columns import (
     TORCH_COLUMNS,
     TORCH_KEYS,
     TREE,
-    columns_text,
     RecordTable,
+    columns_text,
 )
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame, frame_around

@@ -25,6 +25,7 @@ from pyprof.report.time.overview import Overview
 
 _SLOW, _REACHED = 50.0, 70.0  # percent of the roofline: what is slow, and what can be had where nothing shows more
 _LEAST = 0.05  # of the wall time
+_WARP = 32  # threads: a block of fewer leaves lanes idle
 _EMPTY, _LONG_NS = 0.25, 100_000  # of the multiprocessors that have a block; shorter kernels are small work
 # Families whose addresses come from the data, so that no kernel of them moves their bytes at the memory's bandwidth.
 _SCATTERED = ("embedding", "index_gather", "sort_scan", "kv_cache", "moe_misc")
@@ -139,6 +140,9 @@ def _by_grid(overview: Overview) -> Advice | None:
     blocks = int(np.prod([int(records[f"grid_{axis}"][most]) for axis in "xyz"]))
     sms = round(blocks / float(filled[classes.code[most]]))
     what = name.pool[name.codes[most]] if name.codes[most] >= 0 else "one"
-    evidence = f"{counted(len(rows), 'long kernel')} on few multiprocessors, {told(held)}: {what} has {blocks} blocks for {sms}"
+    threads = int(np.prod([int(records[f"block_{axis}"][most]) for axis in "xyz"]))
+    small = f" of {counted(threads, 'thread')}" if 0 < threads < _WARP else ""
+    evidence = f"{counted(len(rows), 'long kernel')} on few multiprocessors, {told(held)}: {what} has "
+    evidence += f"{counted(blocks, 'block')}{small} for {sms}"
     change = Change(rows=rows, cut_ns=granted)
     return Advice("slow_kernel", change, held, evidence, _GRID.format(sms=sms), where)
