@@ -1,8 +1,9 @@
-"""Slices of one tensor, one at a time in a loop, whose backward passes each fill a gradient of the whole tensor and add it up.
+"""Gradients of whole tensors of which little was read: of slices taken one at a time in a loop, of large tables of embeddings.
 
 The backward of x[i] writes zeros for all of x, copies the slice's gradient in and adds that to the sum of the others: for n
 slices n times the tensor, where one op for all of them (unbind, split, a batched product) writes each element once. The fills
-and additions but those of one slice go.
+and additions but those of one slice go. A table's gradient is filled and its optimizer's step made for all rows, though a step
+reads a few; with sparse gradients they are made for these.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from pyprof.report.time.overview import Overview
 
 _OPS = ("select", "slice", "narrow", "index", "__getitem__", "unfold", "diagonal", "as_strided")
 _FILLS = ("fill_", "zero_", "zeros", "zeros_like", "new_zeros")
+_LOOKUPS = ("embedding", "embedding_bag")
+_TABLE, _FEW = 4 << 20, 0.25  # bytes of a table that is large; of its rows, read in a step
+_SPARSE = (
+    "torch.nn.Embedding(..., sparse=True), with torch.optim.SparseAdam or SGD for these tables: a step then moves only the "
+    "rows that were read (SparseAdam leaves the moments of others as they are)"
+)
 _SEVERAL = 4  # slices of one tensor in a step: fewer are no loop
 _LEAST = 0.02  # of the wall time
 _DO = {
@@ -29,7 +36,49 @@ _DO = {
 
 
 def find(overview: Overview) -> Advice | None:
-    """Slices whose gradients are filled again and again."""
+    """Slices whose gradients are filled again and again, or else tables that are."""
+    return _of_slices(overview) or _of_tables(overview)
+
+
+def _of_tables(overview: Overview) -> Advice | None:
+    records, classes, calls = overview.records, overview.frame.classes, overview.records.calls
+    steps = 1 if overview.steps is None else len(overview.steps)
+    tables = [
+        next((one for one in call.tensors if len(one.shape) == 2 and "float" in (one.dtype or "")), None) for call in calls
+    ]
+    looked_up = [call.op in _LOOKUPS and table is not None for call, table in zip(calls, tables, strict=True)]
+    if not any(looked_up) or any("embedding_sparse_backward" in call.op for call in calls):
+        return None
+    phase, mine = classes.records["phase"], np.array([*looked_up, False], np.bool_)[classes.records["call"]]
+    ahead = classes.rows(mine & (phase == PHASES.index("forward")))
+    ahead = ahead[overview.inside[ahead]]
+    read: dict[tuple[int, ...], int] = {}  # rows of each table in all steps, at most
+    for code, _ in distinct_rows(records["call"][ahead], records["instance"][ahead]).columns.T.tolist():
+        shape = tables[code].shape
+        numbers = sum(one.numel for one in calls[code].tensors if "int" in (one.dtype or "") and one.numel > 1)
+        read[shape] = read.get(shape, 0) + numbers
+    few = {one: rows / steps / one[0] for one, rows in read.items() if rows and rows / steps < _FEW * one[0]}
+    share = np.ones(len(calls) + 1)
+    for code, (call, table) in enumerate(zip(calls, tables, strict=True)):
+        whole = table if looked_up[code] else call.tensors[0] if call.tensors else None
+        if whole is not None and whole.shape in few and (whole.nbytes or 0) >= _TABLE:
+            share[code] = few[whole.shape]
+    optimizer = (phase == PHASES.index("optimizer")) & ~mine
+    rows = classes.rows((share[classes.records["call"]] < 1) & (mine & (phase == PHASES.index("backward")) | optimizer))
+    rows = rows[overview.inside[rows]]
+    held = overview.division.exclusive_ns[rows]
+    granted = cut_ns(overview, rows, held * (1 - share[records["call"][rows]]))
+    if not is_worth(overview, mean_ns(overview, granted), _LEAST):
+        return None
+    where, most = places(overview, rows, held), max(few, key=lambda one: one[0] * one[1])
+    evidence = (
+        f"a step reads {100 * few[most]:.1g} % of the {most[0]:,} rows of a table of embeddings at most; backward and the "
+        f"optimizer move all of them: {named(where)}"
+    )
+    return Advice("indexing_backward", Change(rows=rows, cut_ns=granted), mean_ns(overview, held), evidence, _SPARSE, where)
+
+
+def _of_slices(overview: Overview) -> Advice | None:
     records, classes = overview.records, overview.frame.classes
     calls = records.calls
     slices = np.array([one.op in _OPS for one in calls] + [False], np.bool_)
