@@ -7,6 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
+import numpy as np
+
+from pyprof.columns.distinct import among, distinct_rows
+from pyprof.columns.intervals import summed
 from pyprof.model.host import MemoryPeak
 from pyprof.report.advice import (
     allocation,
@@ -44,6 +48,7 @@ from pyprof.report.advice import (
     zero_grad,
 )
 from pyprof.report.advice.base import Advice, is_worth
+from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.replay import REPLAYED
@@ -152,7 +157,10 @@ def _by_savings(overview: Overview, left: list[Advice]) -> list[Advice]:
             after = needs.get(best.kind)
             chosen.append(best._replace(saves_ns=adds[best.kind], alone_ns=alone[best.kind], after=after))
             if best.kind == "launch_bound" and overview.division.on_gpu and best.change is not None:
-                graphed = [Change(graphed=True)]
+                causes = overview.idle.causes
+                other = np.flatnonzero(~among(causes.cause, (CAUSES.index("launch"), CAUSES.index("queued"))))
+                gaps, _, of = distinct_rows(causes.gap[other])
+                graphed = [Change(graphed=(gaps[0], summed(of, causes.ns[other], len(gaps[0]))))]
                 base = replay.saves_ns(*changes, best.change, *graphed)
     if chosen and chosen[-1].kind == _LAST and chosen[-1].after is None:
         last = chosen.pop()

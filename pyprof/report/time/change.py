@@ -25,8 +25,9 @@ class Change:
     as when kernels are fused: launch call and host's time go, and of their own time what cut_ns says. waits: rows of
     `Overview.waits`, calls in which the host no longer waits for the device. gaps, gap_ns: rows of `Division.gaps`, and the
     host's time in each that goes, as loading of data: the launch that ends the gap comes so much earlier (`base.IdleTime` has
-    this change). cause: of that time; what several changes say of one gap adds up where their causes differ. graphed: whether
-    launches take the host no time, as those of a CUDA graph; its pauses and waits stay.
+    this change). cause: of that time; what several changes say of one gap adds up where their causes differ. graphed: launches
+    take the host no time, as those of a CUDA graph, but in these gaps so much, which is no launching (gaps, ns); pauses and
+    waits stay.
     """
 
     rows: Ints = field(default_factory=_none)
@@ -37,4 +38,4 @@ class Change:
     gaps: Ints = field(default_factory=_none)
     gap_ns: Ints = field(default_factory=_none)
     cause: str = ""
-    graphed: bool = False
+    graphed: tuple[Ints, Ints] | None = None

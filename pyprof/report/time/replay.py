@@ -175,7 +175,7 @@ class TimelineReplay:
         removed, merged = np.zeros((2, len(work)), np.bool_)
         # Of a collective two parts may go: waiting for a late rank, and sending.
         talks = self._division.records["phase"][work.row] == PHASES.index("communication")
-        call_ns, rests_of = np.zeros(len(calls), np.int64), dict[str, Ints]()
+        rests_of = dict[str, Ints]()
         wait = np.zeros(len(calls), np.bool_)
         for change in changes:
             rows, cut = at[change.rows], np.asarray(change.cut_ns)
@@ -201,9 +201,28 @@ class TimelineReplay:
             np.maximum.at(rests, self._division.gaps.device[change.gaps[last]], time[last])
         pauses = sum(pauses_of.values(), start=np.zeros(len(work), np.int64))
         rest_ns = sum(rests_of.values(), np.zeros(self._division.count, np.int64))
-        gone = _Gone(work_ns, removed, merged, call_ns, wait, rest_ns)
         if not self._division.on_gpu:  # without launches: the time before an op itself
-            gone.work_ns[:] += np.minimum(pauses, work.pause_ns)
+            work_ns += np.minimum(pauses, work.pause_ns)
+        call_ns = self._before_launches(pauses)
+        some = np.flatnonzero((removed | merged) & (work.call >= 0))
+        unlaunched = np.flatnonzero(np.bincount(work.call[some], minlength=len(calls)) == self._launches) if len(some) else some
+        unlaunched = unlaunched[self._launches[unlaunched] > 0]
+        call_ns[unlaunched] = np.maximum(call_ns[unlaunched], self._op_ns(unlaunched))
+        if (graphed := next((change.graphed for change in changes if change.graphed is not None), None)) is not None:
+            after, kept = self._division.gaps.after[graphed[0]], np.zeros(len(work), np.int64)
+            ends = np.where(after >= 0, at[after], -1)
+            kept[ends[ends >= 0]] = graphed[1][ends >= 0]
+            kept -= pauses - pauses_of.get("launch", 0)
+            launching = (calls.wait < 0) & (calls.own_ns - self._took_ns <= _PAUSE_NS)
+            call_ns = np.where(launching, calls.own_ns - self._before_launches(np.maximum(kept, 0)), call_ns)
+        np.minimum(call_ns, calls.own_ns, out=call_ns)
+        work_ns[removed] = work.own_ns[removed]
+        np.minimum(work_ns, work.own_ns, out=work_ns) if self._division.on_gpu else None
+        return _Gone(work_ns, removed, merged, call_ns, wait, rest_ns)
+
+    def _before_launches(self, pauses: Ints) -> Ints:
+        """Times before activities as parts of the host's time up to the end of each call."""
+        calls, work, call_ns = self._calls, self._work, np.zeros(len(self._calls), np.int64)
         some = np.flatnonzero((pauses > 0) & (work.call >= 0))
         np.add.at(call_ns, work.call[some], pauses[some])
         for _ in range(_BACK):  # what a launch did not take was in the calls before it
@@ -212,17 +231,7 @@ class TimelineReplay:
             over, before = call_ns[some] - calls.own_ns[some], calls.pred[some]
             call_ns[some] = calls.own_ns[some]
             np.add.at(call_ns, before[before >= 0], over[before >= 0])
-        some = np.flatnonzero((removed | merged) & (work.call >= 0))
-        unlaunched = np.flatnonzero(np.bincount(work.call[some], minlength=len(calls)) == self._launches) if len(some) else some
-        unlaunched = unlaunched[self._launches[unlaunched] > 0]
-        call_ns[unlaunched] = np.maximum(call_ns[unlaunched], self._op_ns(unlaunched))
-        if any(change.graphed for change in changes):
-            launching = (calls.wait < 0) & (calls.own_ns - self._took_ns <= _PAUSE_NS)
-            call_ns[launching] = calls.own_ns[launching]
-        np.minimum(call_ns, calls.own_ns, out=call_ns)
-        gone.work_ns[gone.removed] = work.own_ns[gone.removed]
-        np.minimum(gone.work_ns, work.own_ns, out=gone.work_ns) if self._division.on_gpu else None
-        return gone
+        return np.minimum(call_ns, calls.own_ns)
 
     @cached_property
     def _launches(self) -> Ints:
@@ -291,7 +300,7 @@ class TimelineReplay:
         durations = division.records["dur_ns"]
         waits = calls.wait[calls.wait >= 0].astype(np.int64)
         return {
-            "every launch free": self.saves_ns(Change(graphed=True)),
+            "every launch free": self.saves_ns(Change(graphed=(none := np.empty(0, np.int64), none))),
             "no waits": self.saves_ns(Change(waits=waits)),
             "communication hidden": self.saves_ns(Change(rows=talks, cut_ns=durations[talks])),
             "device infinitely fast": self.saves_ns(Change(rows=work.row, cut_ns=durations[work.row])),
