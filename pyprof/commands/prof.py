@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 
+from pyprof.columns.distinct import among
 from pyprof.columns.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
@@ -22,7 +23,7 @@ from pyprof.parse.records.selection import (
     add_window,
     first_ns,
     in_window,
-    of_kinds,
+    kind_codes,
     window_given,
 )
 from pyprof.prof.columns import (
@@ -90,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         use_model(options.model)
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     records = concatenate([*map(load, options.file or ["-"])])
-    shown = of_kinds(records, options.kinds)
+    shown = among(records["kind"], kind_codes(options.kinds))
     frame, inside = frame_around(records, shown, np.flatnonzero(in_window(records, options, shown)), gpu)
     table = RecordTable(frame)
     rows = matching(table, inside, where)

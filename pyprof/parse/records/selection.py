@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from pyprof.columns.distinct import among
 from pyprof.columns.types import Bools
 from pyprof.errors import InputError, UsageError
 from pyprof.messages import tell
@@ -38,17 +39,9 @@ def kind_codes(kinds: str) -> list[int]:
     return list(map(ActivityKind.NAMES.index, names))
 
 
-def of_kinds(records: Records, kinds: str) -> Bools:
-    """Whether each record has one of these kinds. Raises as `kind_codes`."""
-    found = np.zeros(len(records), np.bool_)
-    for code in kind_codes(kinds):
-        found |= records["kind"] == code
-    return found
-
-
 def choose_kinds(records: Records, kinds: str) -> Records:
     """The records of these kinds. Raises as `kind_codes`."""
-    return records.select(of_kinds(records, kinds))
+    return records.select(among(records["kind"], kind_codes(kinds)))
 
 
 def add_window(parser: argparse.ArgumentParser) -> None:
