@@ -20,8 +20,8 @@ from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.model.records import Stack
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.frame import params
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence

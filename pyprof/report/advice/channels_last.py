@@ -15,8 +15,8 @@ from pyprof.columns.intervals import summed
 from pyprof.columns.types import Bools
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 # cuDNN's and MIOpen's own; other libraries' kernels, which any program may use, count only inside a convolution.

@@ -13,8 +13,8 @@ from pyprof.model.trace import ActivityKind
 from pyprof.prof.formulas import is_copy
 from pyprof.report.advice.base import Advice, counted, cut_ns, is_worth, mean_ns, named, places, told
 from pyprof.report.advice.shared_products import Products
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 
 _LEAST = 0.02  # of the wall time: a sum or a loss in fp64 is there on purpose
 _OVERHEAD_NS = {True: 2_000, False: 10_000}  # of a kernel, or of an op on a CPU: what no type makes shorter

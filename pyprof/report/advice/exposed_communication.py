@@ -19,9 +19,9 @@ from pyprof.model.records import PHASES
 from pyprof.report.advice import per_parameter_collective, straggler
 from pyprof.report.advice.base import Advice, is_worth, mean_ns, places
 from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
-from pyprof.report.time.change import Change
 from pyprof.report.time.division import COMPUTE
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _SHOWN = 3  # kinds of collectives

@@ -17,8 +17,8 @@ from pyprof.columns.types import Bools, Floats, Integers, Ints
 from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places
 from pyprof.report.advice.shared_pointwise import WindowKernels, kernels_of
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _ALIKE = 2.2  # two kernels go over tensors of one size if these differ by less: halves of a tensor, and what a grid tells

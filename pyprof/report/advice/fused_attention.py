@@ -21,8 +21,8 @@ from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places
 from pyprof.report.advice.shared_products import Products
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _SHORTEST = 128  # sequence: below it the scores stay in the caches

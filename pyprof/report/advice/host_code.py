@@ -9,9 +9,9 @@ import numpy as np
 from pyprof.model.host import RECORDING
 from pyprof.parse.sources.kineto.python import NEVER, USER, rank_of
 from pyprof.report.advice.base import BETWEEN_OPS_NS, Advice, counted, idle_time, told
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.places import FUNCTION, HostPlace
+from pyprof.report.time.replay import Change
 
 _LEAST = 0.03  # of the wall time
 _LONG_NS = 50_000  # a call: with less a function is part of the way from one op to the next, such as a hook

@@ -13,9 +13,9 @@ from pyprof.columns.distinct import among, distinct_rows
 from pyprof.columns.types import Bools, Ints
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, is_worth, mean_ns, places, together
-from pyprof.report.time.change import Change
 from pyprof.report.time.division import Division
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _TO_DEVICE, _TO_HOST = 1, 2

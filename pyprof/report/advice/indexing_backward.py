@@ -16,8 +16,8 @@ from pyprof.model.opcall import OpCall
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places, told
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 
 _OPS = ("select", "slice", "narrow", "index", "__getitem__", "unfold", "diagonal", "as_strided")
 _FILLS = ("fill_", "zero_", "zeros", "zeros_like", "new_zeros")

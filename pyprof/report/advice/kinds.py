@@ -49,9 +49,8 @@ from pyprof.report.advice import (
 )
 from pyprof.report.advice.base import Advice, is_worth
 from pyprof.report.time.causes import CAUSES
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
-from pyprof.report.time.replay import REPLAYED
+from pyprof.report.time.replay import REPLAYED, Change
 
 SCORES = frozenset("softmax bmm matmul baddbmm mul div add sub where masked_fill dropout native_dropout einsum to".split())
 """Ops that write a tensor of attention's scores where it is not fused."""

@@ -7,8 +7,8 @@ import numpy as np
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import BETWEEN_OPS_NS, Advice, idle_time, mean_ns, named, places, told
 from pyprof.report.advice.host_code import own_function
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 
 _LEAST = 0.03  # of the wall time: with less the device is what the program waits for
 _MANY = 8  # launches

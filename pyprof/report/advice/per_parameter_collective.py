@@ -11,8 +11,8 @@ import numpy as np
 from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, counted, cut_ns, is_worth, mean_ns, told
 from pyprof.report.ranks.collectives import of_records
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _MANY = 32  # of a step: buckets of gradients are fewer

@@ -14,8 +14,8 @@ import numpy as np
 from pyprof.model.host import Compilation
 from pyprof.model.ledger import GRAPH_BREAK, RECOMPILE, CompileEvent
 from pyprof.report.advice.base import Advice, counted, idle_time, is_worth, told
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 
 _LEAST = 0.05  # of the wall time
 _SIZE = re.compile(r"size mismatch at index (\d+)[^0-9]*(\d+)\D+(\d+)|\.size\(\)\[(\d+)\]|\.shape\[(\d+)\]")

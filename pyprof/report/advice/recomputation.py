@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyprof.report.advice.base import Advice, is_worth, mean_ns, named, places
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 

@@ -16,8 +16,8 @@ from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import LEAST_SHARE, Advice, cut_ns, is_worth, mean_ns, named, places
 from pyprof.report.advice.shared_products import HALVES, Products, SomeProducts
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _FULL = ("fp32", "tf32x3")  # what fp32 operands are multiplied in where nothing rounds them

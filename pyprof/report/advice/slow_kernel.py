@@ -20,8 +20,8 @@ from pyprof.model.trace import ActivityKind
 from pyprof.prof.roofline import COMPUTE, MEMORY
 from pyprof.report.advice.base import Advice, counted, cut_ns, is_worth, mean_ns, named, places, told
 from pyprof.report.advice.small_work import filled_of
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 
 _SLOW, _REACHED = 50.0, 70.0  # percent of the roofline: what is slow, and what can be had where nothing shows more
 _LEAST = 0.05  # of the wall time

@@ -15,8 +15,8 @@ from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
 from pyprof.prof.roofline import LEAST_KERNEL_NS
 from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _LEAST = 0.01  # of the wall time: the most that can be saved is seldom reached

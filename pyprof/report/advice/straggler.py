@@ -12,9 +12,9 @@ import numpy as np
 
 from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, places
-from pyprof.report.time.change import Change
 from pyprof.report.time.division import COMMUNICATION
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pyprof.columns.intervals import count_before, summed
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, IdleTime, Place, counted, idle_time, told
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.report.time.waits import FEW_BYTES, TO_HOST, Waits
 
 _LEAST = 0.03  # of the wall time

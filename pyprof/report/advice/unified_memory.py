@@ -7,8 +7,8 @@ import numpy as np
 from pyprof.columns.distinct import among
 from pyprof.model.trace import ActivityKind
 from pyprof.report.advice.base import Advice, is_worth, mean_ns, together, told
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _WAYS = {11: "to the device", 12: "back to the host", 13: "between devices"}  # CUPTI's copy kinds of migrations

@@ -9,8 +9,8 @@ import numpy as np
 
 from pyprof.model.records import PHASES
 from pyprof.report.advice.base import Advice, is_worth, mean_ns, told
-from pyprof.report.time.change import Change
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from pyprof.tables.units import human
 
 _FILLS = ("zero_", "_foreach_zero_", "fill_")

@@ -7,6 +7,9 @@ activity begins when its stream is free, its launch has come (and the shortest l
 another stream has ended after whose end it began although its own stream and launch were ready. Activities without a launch are
 queued work.
 
+A kind of advice states its whole change, whatever other kinds say: of several changes of one thing the largest counts (of a
+collective their sum: waiting for a late rank and sending are two parts of it).
+
 All is told in shifts: how much later than recorded something ends, below 0 for earlier. A shift is the largest that what came
 before demands, each less the slack that was recorded between the two; so without a change all shifts are 0. Between two places
 where streams and host meet (a wait, a change of thread, an edge between streams) demands are running sums and maxima.
@@ -17,6 +20,7 @@ is taken from a node's value) and stretches of a stream (likewise the time that 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,9 +28,8 @@ import numpy as np
 
 from pyprof.columns.distinct import among, narrowest, row_type
 from pyprof.columns.intervals import order_of
-from pyprof.columns.types import Bools, Ints
+from pyprof.columns.types import Bools, Floats, Ints
 from pyprof.model.records import PHASES
-from pyprof.report.time.change import Change
 from pyprof.report.time.dependencies import NEVER, HostCalls, Waited, Work
 from pyprof.report.time.division import Division
 from pyprof.report.time.waits import Waits
@@ -41,6 +44,34 @@ so (geometric mean; 0.50 to 1.06), with the 25th percentile 0.91, the median 1.2
 changes remove and which are the shortest, 1.35, 1.50, 1.78 and 2.05."""
 _BACK = 8  # calls before a launch that may have filled the gap before it
 _PAUSE_NS = 2_000_000  # between two launches: more is no launching
+
+
+def _none() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Change:
+    """rows, cut_ns: records that get shorter, and by how much (NaN and negative times are 0; at most their whole time goes).
+    removed: records that are not launched any more: their time, their launch call and the host's time before it (that of their
+    op) go; a launch with several activities goes with all of them. merged: records that run in the launch of one before them,
+    as when kernels are fused: launch call and host's time go, and of their own time what cut_ns says. waits: rows of
+    `Overview.waits`, calls in which the host no longer waits for the device. gaps, gap_ns: rows of `Division.gaps`, and the
+    host's time in each that goes, as loading of data: the launch that ends the gap comes so much earlier (`base.IdleTime` has
+    this change). cause: of that time; what several changes say of one gap adds up where their causes differ. graphed: launches
+    take the host no time, as those of a CUDA graph, but in these gaps so much, which is no launching (gaps, ns); pauses and
+    waits stay.
+    """
+
+    rows: Ints = field(default_factory=_none)
+    cut_ns: Ints | Floats = field(default_factory=_none)
+    removed: Ints = field(default_factory=_none)
+    merged: Ints = field(default_factory=_none)
+    waits: Ints = field(default_factory=_none)
+    gaps: Ints = field(default_factory=_none)
+    gap_ns: Ints = field(default_factory=_none)
+    cause: str = ""
+    graphed: tuple[Ints, Ints] | None = None
 
 
 class _Gone(NamedTuple):
