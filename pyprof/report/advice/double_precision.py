@@ -34,6 +34,8 @@ def find(overview: Overview) -> Advice | None:
     on_gpu = overview.division.on_gpu
     rows = classes.rows(double & (classes.records["kind"] == (ActivityKind.KERNEL if on_gpu else ActivityKind.CPU)))
     rows = rows[overview.inside[rows]]
+    if not len(rows):
+        return None
     held, code = overview.division.exclusive_ns[rows], classes.code[rows]
     share = np.full(len(rows), 0.5)  # of the time that is left
     if on_gpu:
