@@ -118,7 +118,7 @@ def test_only_a_loader_loads_data_and_other_functions_are_named(tmp_path: Path, 
     [
         ("cpu_op", "aten::arange", "4 x aten::arange", "a first call loads its kernels"),
         ("cuda_runtime", "cudaStreamCreate_v3020", "4 x cudaStreamCreate", "once, before the loop"),
-        ("python_function", "/tmp/torchinductor_me/ab/cab.py(12): call", "call (/tmp/torch", "size_asserts = False"),
+        ("python_function", "/tmp/torchinductor_me/ab/cab.py(12): call", "call (ab/cab.py:12)", "size_asserts = False"),
     ],
 )
 def test_not_everything_can_move_to_another_thread(tmp_path: Path, cat: str, name: str, place: str, do: str) -> None:
@@ -126,6 +126,19 @@ def test_not_everything_can_move_to_another_thread(tmp_path: Path, cat: str, nam
     _steps_after(k, lambda at: k.add(cat, name, at + 10, 4_000))
     found = advice_of(k.write(tmp_path))["host_code"]
     assert f"in {place}" in found.evidence and do in found.do
+
+
+def test_of_a_function_that_only_calls_others_these_are_told(tmp_path: Path) -> None:
+    k = Kineto()
+
+    def calls(at: float) -> None:
+        k.frame("/home/me/app/model.py(9): forward", at + 10, 4_000)
+        k.frame("/home/me/app/hooks.py(3): move", at + 20, 2_400)
+        k.frame("/home/me/app/hooks.py(7): check", at + 2_500, 1_400)
+
+    _steps_after(k, calls)
+    found = advice_of(k.write(tmp_path))["host_code"]
+    assert "in forward (app/model.py:9), 4 times, of it 9.58 ms in move (app/hooks.py:3), 4 times, 5.59 ms" in found.evidence
 
 
 def test_what_the_recorder_does_between_steps_is_no_place_of_the_program(tmp_path: Path) -> None:

@@ -323,6 +323,20 @@ def test_memory_freed_again_and_again_drains_the_device(tmp_path: Path) -> None:
     assert found["allocation"].do.startswith("keep memory in PyTorch's cache")  # kernels of libraries alone say no other
 
 
+def test_freeing_waits_for_the_device_and_takes_time_itself(tmp_path: Path) -> None:
+    """After each kernel of 1 ms three calls that free: with a cache neither the wait nor the freeing is left."""
+    n, at = Nsys(), 0
+    for _ in range(10):
+        n.kernel(GEMM, at, at + 10 * US, at + MS)
+        for begin, end in ((20 * US, 2 * MS), (2 * MS + 5 * US, 3 * MS), (3 * MS + 5 * US, 4 * MS)):
+            n.corr += 1
+            n.api(at + begin, n.corr, name="cudaFree_v3020", took=end - begin)
+        at += 4 * MS + 10 * US
+    n.kernel(GEMM, at, at + 10 * US, at + MS)
+    overview = overview_of(n, tmp_path)
+    assert advice(overview)["allocation"].saves_ns == pytest.approx(10 * 3 * MS, rel=0.02)
+
+
 def test_preparing_the_step_of_an_engine_is_no_data_loading(tmp_path: Path) -> None:
     n = Nsys()
     n.rows["ANALYSIS_DETAILS"] = [(100 * MS,)]  # the end of the recording: these ranges were closed

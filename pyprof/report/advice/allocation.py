@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 
+from pyprof.columns.distinct import among
 from pyprof.columns.types import Ints
 from pyprof.report.advice.base import Advice, IdleTime, idle_time, told
 from pyprof.report.time.overview import Overview
@@ -11,6 +15,7 @@ from pyprof.report.time.overview import Overview
 _LEAST = 0.03  # of the wall time
 _OFTEN = 8  # gaps, none of which is half of it, that make it a habit
 _SHOWN = 3  # names of calls
+ALLOCATES = r"(?:cuda|cu|hip)(?:Mem)?(?:Free|Malloc|Alloc)"
 _HABIT = (
     "keep memory in PyTorch's cache: no PYTORCH_NO_CUDA_MEMORY_CACHING, no torch.cuda.empty_cache() in the loop; where it runs "
     "full PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or a smaller batch"
@@ -34,7 +39,11 @@ def find(overview: Overview) -> Advice | None:
     if not often and (overview.steps is None or len(overview.steps) == 1):
         evidence += ", as in a first iteration"
     do = _PLAIN if not overview.uses_torch else _HABIT if often else _ONCE
-    return Advice("allocation", idle.change, idle.time_ns, evidence, do)
+    change, waits = idle.change, overview.waits
+    if waits is not None:  # memory that stays in a cache needs no wait for the device either
+        texts = [code for code, (call, _, _) in enumerate(waits.texts) if re.match(ALLOCATES, call)]
+        change = replace(change, waits=np.flatnonzero(among(waits.text, texts)))
+    return Advice("allocation", change, idle.time_ns, evidence, do)
 
 
 def _calls(overview: Overview, idle: IdleTime) -> str:

@@ -21,8 +21,8 @@ _ON_CPU = (
     "prepares data, in a DataLoader with workers"
 )
 _INSIDE = {
-    "op": "the host itself takes so long in it: a first call loads its kernels, so record later ones; else frames of Python "
-    "tell (pyprof run, torch.profiler.profile(with_stack=True))",
+    "op": "the host itself takes so long in it: where its tensors are on the CPU keep them on the device; a first call loads "
+    "its kernels, so record later ones",
     "call": "make the call once, before the loop",
 }
 _RECORD = (
@@ -30,6 +30,7 @@ _RECORD = (
     "(pyprof run, torch.profiler.profile(with_stack=True)); then move it beside the launches"
 )
 _RANGES = "name what the host does there with NVTX ranges in the program; then move it beside the launches"
+_OWN = 0.25  # of the time in a place: with less of its own the ones inside are told
 _NAMED, _MOST = 0.05, 3  # of the time, and places: those that are told where none has most of it
 _MPI = "exchange while the device computes: MPI_Isend and MPI_Irecv before the work, MPI_Wait after it"
 _WEIGHTS = re.compile(r"weights?(?![a-z])|param|offload", re.IGNORECASE)
@@ -57,6 +58,10 @@ def find(overview: Overview) -> Advice | None:
         evidence += f": {told(place.whole_ns / devices)} in {described(place)}"
         if place.inside_of and place.kind == "range":
             evidence += f" (in {place.inside_of[-1]})"
+        if place.kind == "function" and place.own_ns < _OWN * place.whole_ns:  # of a function that only calls others
+            inside = [one for one in places.by_name() if place.name in one.inside_of and one.own_ns >= _NAMED * places.total_ns]
+            texts = [f"{told(one.own_ns / devices)} in {described(one)}" for one in inside[:_MOST]]
+            evidence += f", of it {', '.join(texts)}" if texts else ""
         do = _MPI if place.name.startswith("MPI_") else _STREAM if _streams(place) else _INSIDE.get(place.kind, _DO)
         do = _WRAPPER if place.kind == "function" and "torchinductor" in place.name else do
     else:
@@ -123,7 +128,12 @@ def counted_name(place: HostPlace) -> str:
     if place.kind != "function" or found is None:
         return f"{place.number:,} x {place.name}"
     times = f", {counted(place.number, 'time')}" if place.number > 1 else ""
-    return f"{found['name']} ({found['file']}:{found['line']}){times}"
+    return f"{found['name']} ({_short(found['file'])}:{found['line']}){times}"
+
+
+def _short(file: str) -> str:
+    """A file of which the whole path was recorded with its folder, any other as it is."""
+    return "/".join(file.split("/")[-2:]) if file.startswith("/") else file
 
 
 def _own_caller(place: HostPlace) -> str:
@@ -132,5 +142,5 @@ def _own_caller(place: HostPlace) -> str:
         return ""
     for name in reversed(place.inside_of):
         if (found := FUNCTION.fullmatch(name)) and rank_of(name)[0] == USER:
-            return f", called by {found['name']} ({found['file']}:{found['line']})"
+            return f", called by {found['name']} ({_short(found['file'])}:{found['line']})"
     return ""

@@ -14,6 +14,7 @@ from pyprof.columns.distinct import among, distinct_rows, distinct_values
 from pyprof.columns.intervals import count_before, summed
 from pyprof.columns.types import Ints
 from pyprof.model.trace import ActivityKind
+from pyprof.report.advice.allocation import ALLOCATES
 from pyprof.report.advice.base import Advice, IdleTime, Place, counted, idle_time, told
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.replay import Change
@@ -30,7 +31,6 @@ _FIXED = (
     "x[mask], nonzero and unique; output_size= for repeat_interleave, scatter_add_ for bincount"
 )
 _NAMES: dict[str, str | None] = {"-": None, "_local_scalar_dense": ".item()"}
-_MEMORY = r"(?:cuda|cu|hip)(?:Mem)?(?:Free|Malloc|Alloc)"
 _WHOLE = r"(?:cuda|hip)DeviceSynchronize|(?:cu|hip)CtxSynchronize"
 _TO_HOST = "keep the value on the device and read it once in many steps: total += loss.detach(), .item() when it is printed"
 _TO_DEVICE = (
@@ -74,7 +74,7 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     spent = summed(np.searchsorted(calls, wait[wait >= 0]), idle.own_ns[wait >= 0], len(calls))
     where, named, most = _places(overview, waits, calls, spent)
     name = named[0]
-    do, what = _FREE if re.match(_MEMORY, name) else _DEVICE if re.match(_WHOLE, name) else _TO_HOST, name
+    do, what = _FREE if re.match(ALLOCATES, name) else _DEVICE if re.match(_WHOLE, name) else _TO_HOST, name
     if do == _TO_HOST and len(copies := _copied(overview, waits, most)):
         size = np.unique(overview.records["bytes"][copies])
         if size[0] >= 0:
@@ -87,7 +87,7 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     ]
     evidence += f" in {counted(len(calls), 'call')}, most in {what}: {'; '.join(texts)}"
     if not overview.uses_torch:
-        do = _PLAIN_FREE if re.match(_MEMORY, name) else _PLAIN if "emcpy" in name else _PLAIN_DEVICE
+        do = _PLAIN_FREE if re.match(ALLOCATES, name) else _PLAIN if "emcpy" in name else _PLAIN_DEVICE
     do = _SCHEDULE if serves else do
     return Advice("synchronization", _without(overview, waits, calls), idle.time_ns, evidence, do, where)
 

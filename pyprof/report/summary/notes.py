@@ -109,7 +109,8 @@ def _most_lost(overview: Overview, kernels: Kernels) -> str:
     """The largest loss: an op above the roofline, a cause of idle time, or where no roofline is known the op of most time."""
     devices = max(overview.division.count, 1)
     cause = max(CAUSES, key=lambda name: overview.parts[name])
-    idle, worst = overview.parts[cause], next(iter(kernels.most_lost()), None)
+    idle, bounded = overview.parts[cause], int(kernels.time_ns[kernels.lost_ns >= 0].sum())
+    worst = next(iter(kernels.most_lost()), None) if bounded > _LITTLE * kernels.total_ns else None
     first = next(iter(kernels.by("op")), None) if worst is None else None
     if first is not None and first.name is None:
         first = kernels.by("kernel")[0]

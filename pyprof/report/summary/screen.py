@@ -22,6 +22,7 @@ from pyprof.tables.units import mib
 LINES = 44  # of a terminal with 45, whose last holds the prompt
 _LEAST_SHARE = 0.005  # of the wall time: smaller parts are summed up as `other`
 _ADVICE, _ALL_LINES = 3, 99
+_LEAST_BYTES = 1 << 20  # a peak of memory that is worth a line
 _NAMED = 0.05  # of the products' time: precisions below it are not named
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _BUSY = {"compute": ("█", "cyan"), "communication": ("▓", "magenta"), "copy": ("▒", "blue")}
@@ -139,7 +140,8 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
     if times is not None and times.count == 1:
         steps = f"1 step of {units.ns(times.median_ns)}"
     elif times is not None:
-        steps = f"{times.count} steps, {units.ns(times.median_ns)} each ({units.ns(times.min_ns)} to {units.ns(times.max_ns)})"
+        median, least, most = map(units.ns, (times.median_ns, times.min_ns, times.max_ns))
+        steps = f"{times.count} steps, median {median} ({least} to {most})"
     busy = f"{'GPU' if summary.on_gpu or summary.unseen else 'CPU'} busy {percent(summary.busy_ns, summary.wall_ns)}"
     mfu = f"MFU na ({summary.without_mfu})" if "peak" in summary.without_mfu else "MFU na"
     if of.mfu is not None or of.mfu_min is not None:
@@ -166,7 +168,7 @@ def _facts(summary: Figures, units: Units) -> Iterator[Line]:
         yield [(slow, "")]
     for text in () if summary.run is None else sentences(summary.run):
         yield from _wrapped(text, units.width, "", 2)
-    if summary.memory:
+    if max((one.allocated_bytes for one in summary.memory), default=0) >= _LEAST_BYTES:
         text, more = _memory(summary), " (pyprof memory)"
         yield [(text + more * (len(text) + len(more) <= units.width), "")]
 
@@ -178,7 +180,7 @@ def _memory(summary: Figures) -> str:
     src = most.src and "/".join(most.src.split("/")[-2:])
     where = [f"{word} {text}" for word, text in (("in", most.phase), ("by", most.op), ("at", src)) if text]
     device = f"GPU {most.device}" if most.device >= 0 else "the CPU"
-    of = "" if len(summary.memory) == 1 else f" of {device}"
+    of = "" if len(summary.memory) == 1 and (most.device >= 0) == summary.on_gpu else f" of {device}"
     above = " above its begin" if most.relative else ""
     reached = f", {' '.join(where)}" if where else ""
     return f"peak memory{of} {mib(most.allocated_bytes)}{above}{reserved}{reached}"

@@ -132,7 +132,7 @@ def test_the_whole_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
 SCREEN = """
 net.sqlite              NVIDIA A100-SXM4-80GB  fp32 19.5, tf32 156, bf16 312 TFLOP/s, DRAM 2.04 TB/s
 
-2 steps, 100 us each (100 us to 100 us)   wall 200 us   GPU busy 30 %
+2 steps, median 100 us (100 us to 100 us)   wall 200 us   GPU busy 30 %
 MFU 14 % of fp32 19.5 TFLOP/s, HFU 14 %
 537 MFLOP: 8.96 TFLOP/s while busy, 2.69 TFLOP/s over wall
 
