@@ -1,6 +1,8 @@
 """Collective calls on one clock -> which unit came last, how long the others waited for it, how long the transfer took.
 
-A collective begins on a rank when its kernel begins: from then to the last arrival that rank waits. One unit at a time.
+A collective begins on a rank when its kernel begins: from then to the last arrival that rank waits. It ends nowhere before all
+have come: calls of which one ended before another began were paired wrongly, as where collectives are missing in a capture.
+One unit at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pyprof.columns.types import Ints
 from pyprof.report.ranks.collective_calls import Attended
 
 _LATE = np.iinfo(np.int64).max
+_APART_NS = 5_000_000  # between an end and a later begin: more than clocks are apart after aligning, gloo's on busy CPUs too
 Units = Sequence[Attended]
 
 
@@ -37,10 +40,10 @@ class Arrivals(NamedTuple):
     nbytes: Ints
 
 
-def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
-    """Rows for `count` collective calls; offset: ns that each unit's clock is ahead."""
+def arrivals(units: Units, offset: Ints, count: int, *, ends: bool) -> Arrivals:
+    """Rows for `count` collective calls; offset: ns that each unit's clock is ahead; ends: whether their ends are known."""
     ranks, total = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    first, time = np.full(count, _LATE), np.full(count, _LATE)
+    first, time, ended = np.full((3, count), _LATE)
     next_one, last = np.full(count, -_LATE), np.full(count, -_LATE)
     earliest, second, slowest, nbytes = (np.full(count, -1, np.int64) for _ in range(4))
     for number, unit in enumerate(units):
@@ -56,7 +59,9 @@ def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
         slowest[at] = np.where(is_last, number, slowest[at])
         last[at] = np.maximum(last[at], start)
         time[at] = np.minimum(time[at], (unit.end - unit.start)[inside])
+        ended[at] = np.minimum(ended[at], unit.end[inside] - offset[number])
         nbytes[at] = np.maximum(nbytes[at], unit.nbytes[inside])
+    ranks[ends & (ranks > 0) & (ended < last - _APART_NS)] = 0
     wait = np.where(ranks > 0, ranks * last - total, 0)
     return Arrivals(ranks, first, next_one, last, earliest, second, slowest, wait, time, nbytes)
 

@@ -109,7 +109,7 @@ class Survey:
     @cached_property
     def arrivals(self) -> Arrivals:
         """Arrival times of the ranks at each collective call."""
-        return arrivals(self.calls.units, self.clocks.offset, len(self.calls))
+        return arrivals(self.calls.units, self.clocks.offset, len(self.calls), ends=self.ends)
 
     @cached_property
     def waits(self) -> RankWaits:
@@ -202,7 +202,7 @@ def _notes(whole: Survey) -> list[str]:
         notes.append(
             f"{int(left_out.sum())} collectives could not be compared, on rank "
             f"{_listed(whole.ranks[row] for row in np.flatnonzero(left_out).tolist())}: sent between two ranks, "
-            "met by no other rank, or in another number in the step than on most ranks"
+            "met by no other rank (or not at one time), or in another number in the step than on most ranks"
         )
     alone = [n for unit, n in enumerate(numbers) if how_aligned(whole, unit) == "not"]
     if several and alone:

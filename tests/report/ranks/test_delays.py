@@ -30,8 +30,19 @@ def new(
         lines.append(Timeline(begin, stop, zeros + UNKNOWN, code, zeros, zeros))
     timelines: Any = SimpleNamespace(units=lines)
     offset = np.zeros(len(ranks), np.int64)
-    found = arrivals(units, offset, len(came))
+    found = arrivals(units, offset, len(came), ends=False)
     return delays(found, units, timelines, offset, np.array(group)).tolist()
+
+
+def test_calls_that_never_ran_together_are_not_compared() -> None:
+    """Rank 0 had left the second one 160 ms before rank 1 came: it is another one, of which rank 0 has no record."""
+    ms, calls, nothing = 1_000_000, np.arange(2), np.full(2, -1)
+    units = [
+        Attended(calls, np.array([0, 850]) * ms, np.array([9, 875]) * ms, nothing),
+        Attended(calls, np.array([3, 1_035]) * ms, np.array([9, 1_129]) * ms, nothing),
+    ]
+    found = arrivals(units, np.zeros(2, np.int64), 2, ends=True)
+    assert found.ranks.tolist() == [2, 0] and found.wait.tolist() == [3 * ms, 0]
 
 
 def test_a_delay_that_the_others_computed_beside_is_carried_along() -> None:
