@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pyprof.prof.frame import Frame
@@ -10,6 +11,7 @@ from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
+from pyprof.report.time.replay import Change
 from tests.timeline import overview_of
 from tests.tiny import Nsys
 
@@ -99,6 +101,22 @@ def test_what_follows_a_loaders_call_is_no_longer_its(tmp_path: Path) -> None:
     found = idle(overview_of(n, tmp_path))
     assert found["data_loading"] == 3 * 4 * MS  # the window begins with the first copy
     assert found["host"] > 8 * MS and found.get("launch", 0) < MS
+
+
+def test_loading_behind_work_of_the_device_goes_too(tmp_path: Path) -> None:
+    """Of 6 ms of loading the device computes in 4: a faster device gains nothing, but where loading is gone all that it saves."""
+    n = Nsys()
+    n.kernel(GEMM, 0, 10 * US, 10 * US + 4 * MS)
+    for step in range(1, 9):
+        at = step * 6 * MS
+        n.range(LOADER, at - 6 * MS + 20 * US, at)
+        n.kernel(GEMM, at, at + 10 * US, at + 10 * US + 4 * MS)
+    overview = overview_of(n, tmp_path)
+    loading, faster = advice(overview)["data_loading"], Change(rows=np.arange(9), cut_ns=np.full(9, 2 * MS))
+    assert loading.saves_ns == pytest.approx(8 * 2 * MS, rel=0.02) and loading.change is not None
+    both = overview.replay.saves_ns(loading.change, faster)
+    assert overview.replay.saves_ns(faster) == 2 * MS  # of the last one
+    assert both - (loading.saves_ns or 0) == pytest.approx(9 * 2 * MS, rel=0.02)
 
 
 def test_calls_of_threads_that_launch_nothing_do_not_break_a_pause(tmp_path: Path) -> None:

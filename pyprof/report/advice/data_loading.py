@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from pyprof.report.advice.base import Advice, counted, idle_time, told
+from pyprof.columns.types import Ints
+from pyprof.report.advice.base import Advice, IdleTime, counted, idle_time, told
 from pyprof.report.advice.host_code import described
 from pyprof.report.time.overview import Overview
 
@@ -41,7 +44,29 @@ def find(overview: Overview) -> Advice | None:
     if places is not None and (place := places.deepest()) is not None and "enumerate(DataLoader)" not in place.name:
         evidence += f", {told(place.whole_ns / max(overview.division.count, 1))} in {described(place)}"
     do = _DO[how].format(loader=_loader(overview, how, idle.time_ns))
-    return Advice("data_loading", idle.change, idle.time_ns, evidence, do)
+    before, before_ns = _loaded(overview, idle)
+    change = replace(idle.change, before=before, before_ns=before_ns)
+    return Advice("data_loading", change, idle.time_ns, evidence, do)
+
+
+def _loaded(overview: Overview, idle: IdleTime) -> tuple[Ints, Ints]:
+    """The records that were launched next after the host had loaded data, and how long that took, behind work of the device
+    too; in gaps without what occurs only in the first step."""
+    records, gaps, division = overview.records, overview.division.gaps, overview.division
+    took = np.zeros(len(records) + 1, np.int64)
+    for one in [] if overview.host is None else overview.host.work.get("loading", []):
+        begin, end = np.maximum(np.array([one.begin_ns, one.end_ns], np.int64), division.begin_ns)
+        launched = division.row[(records["pid"][division.row] == one.pid) & (records["launch_ns"][division.row] >= 0)]
+        launched = launched[np.argsort(records["launch_ns"][launched], kind="stable")]
+        after = np.searchsorted(records["launch_ns"][launched], end)
+        np.add.at(took, np.append(launched, -1)[after], end - begin)
+    took = took[:-1]
+    own, usual = np.zeros((2, len(records)), np.int64)
+    after = gaps.after[idle.rows]
+    np.maximum.at(own, after[after >= 0], idle.own_ns[after >= 0])
+    np.maximum.at(usual, after[after >= 0], idle.usual_ns[after >= 0])
+    rows = np.flatnonzero(took > own)
+    return rows, usual[rows] + took[rows] - own[rows]
 
 
 def _loader(overview: Overview, how: str, loading_ns: int) -> str:

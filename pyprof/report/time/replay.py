@@ -58,7 +58,8 @@ class Change:
     as when kernels are fused: launch call and host's time go, and of their own time what cut_ns says. waits: rows of
     `Overview.waits`, calls in which the host no longer waits for the device. gaps, gap_ns: rows of `Division.gaps`, and the
     host's time in each that goes, as loading of data: the launch that ends the gap comes so much earlier (`base.IdleTime` has
-    this change). cause: of that time; what several changes say of one gap adds up where their causes differ. graphed: launches
+    this change). before, before_ns: records, and the host's time before the launch of each that goes, its device idle or not.
+    cause: of that time; what several changes say of one gap adds up where their causes differ. graphed: launches
     take the host no time, as those of a CUDA graph, but in these gaps so much, which is no launching (gaps, ns); pauses and
     waits stay.
     """
@@ -70,6 +71,8 @@ class Change:
     waits: Ints = field(default_factory=_none)
     gaps: Ints = field(default_factory=_none)
     gap_ns: Ints = field(default_factory=_none)
+    before: Ints = field(default_factory=_none)
+    before_ns: Ints = field(default_factory=_none)
     cause: str = ""
     graphed: tuple[Ints, Ints] | None = None
 
@@ -227,6 +230,8 @@ class TimelineReplay:
             known, time = ends >= 0, np.asarray(change.gap_ns, np.int64)
             pauses = pauses_of.setdefault(change.cause, np.zeros(len(work), np.int64))
             np.maximum.at(pauses, ends[known], time[known])
+            ends = at[change.before]
+            np.maximum.at(pauses, ends[ends >= 0], change.before_ns[ends >= 0])
             last = self._division.gaps.end_ns[change.gaps] == self._division.end_ns
             rests = rests_of.setdefault(change.cause, np.zeros(self._division.count, np.int64))
             np.maximum.at(rests, self._division.gaps.device[change.gaps[last]], time[last])
