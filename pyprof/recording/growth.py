@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import gc
 import os
 import threading
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable
 
 from pyprof.memory import free_bytes
 from pyprof.recording.limits import FEWER, Bounds
+from pyprof.recording.objects import instances
 
 _TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
 _MOST_BYTES, _MOST_SHARE = 1.25e9, 16  # that a recording may take as it ends; or so many parts of what is free, if that is more
@@ -92,18 +92,16 @@ def _tensor_bytes() -> int:
     """Bytes in the heaps of the tensors on the CPU that Python sees: parameters, states of optimizers, data."""
     import torch
 
-    kinds = (torch.Tensor, torch.nn.Parameter)
     storages: dict[int, int] = {}
-    for found in gc.get_objects():
-        if type(found) in kinds:
-            try:
-                if found.device.type == "cpu":
-                    storage = found.untyped_storage()
-                    address, size = storage.data_ptr(), storage.nbytes()
-                    mapped = size >= _MAPPED_BYTES and address % os.sysconf("SC_PAGE_SIZE") == _MAPPED_AT
-                    storages[address] = 0 if mapped else size
-            except RuntimeError:  # it has no storage
-                continue
+    for found in instances((torch.Tensor, torch.nn.Parameter)):
+        try:
+            if found.device.type == "cpu":
+                storage = found.untyped_storage()
+                address, size = storage.data_ptr(), storage.nbytes()
+                mapped = size >= _MAPPED_BYTES and address % os.sysconf("SC_PAGE_SIZE") == _MAPPED_AT
+                storages[address] = 0 if mapped else size
+        except RuntimeError:  # it has no storage
+            continue
     return sum(storages.values())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyprof.messages import tell
+from pyprof.recording.objects import instances, with_subclasses
 
 KEY = "pyprof_memory"
 _MOST_EVENTS = 2_000_000  # of the allocator's history, about 400 MB
@@ -31,19 +31,16 @@ def model_tensors() -> list[list[object]]:
 
 
 def _tensors(torch: Any) -> Iterator[tuple[str, str, Any]]:
-    states = []
-    for one in gc.get_objects():
-        with suppress(Exception):  # anything can be in there
-            if torch.nn.Parameter in type(one).__mro__:
-                yield "parameters", "", one
-                if one.grad is not None:
-                    yield "gradients", "", one.grad
-            elif torch.optim.Optimizer in type(one).__mro__:
-                states += [*one.state.values()]
-    for state in states:
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor):
-                yield "optimizer state", str(name), value
+    for one in instances(with_subclasses(torch.nn.Parameter)):
+        with suppress(Exception):  # a subclass may raise
+            yield "parameters", "", one
+            if one.grad is not None:
+                yield "gradients", "", one.grad
+    for optimizer in instances(with_subclasses(torch.optim.Optimizer)):
+        for state in [*optimizer.state.values()]:
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    yield "optimizer state", str(name), value
 
 
 class _History:

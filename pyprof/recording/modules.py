@@ -6,10 +6,11 @@ the model that holds it gives its name (`blocks.0.attn.qkv`). Nothing here chang
 
 from __future__ import annotations
 
-import gc
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyprof.recording.objects import instances, with_subclasses
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,7 @@ class AliveModules:
     def __init__(self) -> None:
         from torch.nn import Module
 
-        found = [one for one in gc.get_objects() if issubclass(type(one), Module)]
+        found = instances(with_subclasses(Module))
         self.cls = {id(one): type(one).__name__ for one in found}
         self._parents: dict[int, list[tuple[int, str]]] = {}
         for one in found:
