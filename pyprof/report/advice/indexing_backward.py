@@ -92,11 +92,14 @@ def _of_slices(overview: Overview) -> Advice | None:
     known: dict[tuple[int, ...], int] = {}
     size = np.array([known.setdefault(one, len(known)) for one in [*sizes, ()]], np.int64)
     ahead, own = records["fwd_instance"][rows], records["instance"][rows]
-    each = distinct_rows(size[records["call"][rows]], np.where(ahead >= 0, ahead, own), ahead >= 0)
-    often = np.bincount(each.columns[0], minlength=len(known))
+    layer = overview.frame.of_stack(lambda stack: ".".join(stack.layer)).codes[rows]
+    each = distinct_rows(size[records["call"][rows]], layer, np.where(ahead >= 0, ahead, own), ahead >= 0)
+    place = distinct_rows(*each.columns[:2]).inverse
+    loop = (np.bincount(place) >= _SEVERAL * (1 if overview.steps is None else len(overview.steps)))[place]
+    often = np.bincount(each.columns[0][loop], minlength=len(known))
     often[known[()]] = 0
-    many = often >= _SEVERAL * (1 if overview.steps is None else len(overview.steps))
-    rows = rows[many[size[records["call"][rows]]]]
+    many = often > 0
+    rows = rows[(loop & many[each.columns[0]])[each.inverse]]
     if not len(rows):
         return None
     added = _added(overview, size, many)

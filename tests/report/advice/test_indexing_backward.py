@@ -18,12 +18,15 @@ def _op(timeline: Timeline, text: str, kernel: str, us: int) -> None:
     timeline.op(None, (kernel, us)).nsys.range(text, begin, timeline.launched)
 
 
-def _of(slices: int, whole: str = "[16,128,512]", op: str = "select") -> Timeline:
-    """Forward of n slices, then each one's backward: 100 us of zeros, 10 us of the slice, 150 us to add it to the others."""
+def _of(slices: int, whole: str = "[16,128,512]", op: str = "select", in_layer: int = 99) -> Timeline:
+    """Forward of n slices, then each one's backward: 100 us of zeros, 10 us of the slice, 150 us to add it to the others.
+    in_layer: so many of them are in one layer."""
     timeline = Timeline()
     for at in range(slices):
-        timeline.nsys.range(f"aten::{op}, seq = {at}, sizes = [{whole}, [], []]", timeline.launched, timeline.launched + 10)
+        begin = timeline.launched
+        timeline.nsys.range(f"aten::{op}, seq = {at}, sizes = [{whole}, [], []]", begin, begin + 10)
         timeline.op(None, ("own_product(int)", 20))
+        timeline.nsys.range(f"layer {at // in_layer}", begin, timeline.launched)
     behind = timeline.launched
     for at in reversed(range(slices)):
         begin = timeline.launched
@@ -49,3 +52,9 @@ def test_fills_and_sums_of_all_slices_but_one_go(tmp_path: Path, op: str, word: 
 
 def test_a_few_slices_are_no_loop(tmp_path: Path) -> None:
     assert "indexing_backward" not in _of(3).advice(tmp_path)
+
+
+@pytest.mark.parametrize("in_layer", [3, 6])
+def test_slices_of_several_layers_are_no_loop(tmp_path: Path, in_layer: int) -> None:
+    """As queries, keys and values of attention, three in each layer."""
+    assert ("indexing_backward" in _of(12, in_layer=in_layer).advice(tmp_path)) == (in_layer == 6)
