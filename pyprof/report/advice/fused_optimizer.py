@@ -1,13 +1,15 @@
 """An optimizer's step of many kernels over the same parameters -> one pass.
 
 One pass reads parameter, gradient and state and writes parameter and state: those bytes over the bandwidth are the least time,
-the rest is what fusing saves at most. Where no sizes were recorded the pass takes as long as its op that moves most, scaled by
-the tensors of both. It keeps quiet where the step is fused already.
+the rest is what fusing saves at most. On a CPU its rate is the best that an op of the step reaches in the capture, and the time
+between its ops goes as well. Where no sizes were recorded the pass takes as long as its op that moves most, scaled by the
+tensors of both. It keeps quiet where the step is fused already.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,7 @@ from pyprof.columns.types import Ints
 from pyprof.model.opcall import OpCall, TensorSpec
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
-from pyprof.report.advice.base import Advice, cut_ns, mean_ns, named, places
+from pyprof.report.advice.base import BETWEEN_OPS_NS, Advice, cut_ns, mean_ns, named, places
 from pyprof.report.advice.shared_pointwise import function
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.replay import Change
@@ -26,6 +28,7 @@ from pyprof.tables.units import human
 
 _FUSED = r"(?i)fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam"
 _LONGEST = 500  # characters of a name that say so
+_LEAST_BYTES = 1 << 10  # that an op moves: fewer show no rate
 _FEW = 8  # kernels of a device: fewer in a step mean a small model
 # Tensors that one pass reads and writes for each parameter: parameter, gradient, parameter again, and each state twice.
 _TENSORS = {"adam": 7, "lamb": 7, "adagrad": 5, "rmsprop": 5, "sgd": 5}
@@ -71,11 +74,14 @@ def find(overview: Overview) -> Advice | None:
     if not len(rows):
         return None
     granted = cut_ns(overview, rows, wish)
-    gaps, idle = overview.idle.rows_of("launch")
+    cause = "launch" if on_gpu else "host"
+    gaps, idle = overview.idle.rows_of(cause)
     # Those before kernels that go over one parameter each: a pass has few launches, as those of lists have.
     lists = np.array(["multi_tensor" in text for text in named_fused.pool] + [False], np.bool_)[named_fused.codes]
     each = rows[~lists[frame.classes.code[rows]]]
     own = np.isin(overview.division.gaps.after[gaps], each)
+    if not on_gpu:  # longer ones are the program's own code; and a step of one op a parameter is one pass already
+        own &= (idle < BETWEEN_OPS_NS) & granted.any()
     gaps, idle = gaps[own], idle[own]
     waits = mean_ns(overview, idle)
     saves = mean_ns(overview, granted) + waits
@@ -83,11 +89,15 @@ def find(overview: Overview) -> Advice | None:
     held, where = mean_ns(overview, exclusive_ns), places(overview, rows, exclusive_ns)
     ops = f": {named(where)}" if where[0].op else ""
     waiting = f" and the device waits {human(waits, 'ns')} for their launches" if waits else ""
+    waiting = waiting if on_gpu or not waits else f" and Python {human(waits, 'ns')} between them"
     passing = f"one pass over the parameters {human(held + waits - saves, 'ns')}"
     evidence = f"{len(rows):,} {'kernels' if on_gpu else 'ops'} of {name} take {human(held, 'ns')}{waiting}, {passing}{ops}"
     by_torch = any(part in name.lower() for part in _BY_TORCH)
     do = f"{name}(..., fused=True)" if by_torch else _COMPILED
-    return Advice("fused_optimizer", Change(rows=rows, cut_ns=granted, merged=each), held + waits, evidence, do, where)
+    change = Change(rows=rows, cut_ns=granted, merged=each)
+    if not on_gpu:
+        change = replace(change, gaps=gaps, gap_ns=idle, cause=cause)
+    return Advice("fused_optimizer", change, held + waits, evidence, do, where)
 
 
 def _least_ns(overview: Overview, rows: Ints, tensors: int) -> float:
@@ -96,6 +106,12 @@ def _least_ns(overview: Overview, rows: Ints, tensors: int) -> float:
     devices = overview.frame.gpus
     bandwidth = devices[gpu][0].dram_bytes_per_s if 0 <= gpu < len(devices) else None
     found = _pass(overview, rows)
+    if not overview.division.on_gpu and found.nbytes:
+        call, moved = overview.records["call"][rows], overview.frame.costs.bytes[rows]
+        some = np.flatnonzero((moved >= _LEAST_BYTES) & (call >= 0))
+        times, count = overview.records["dur_ns"][rows[some]], len(overview.records.calls)
+        total, took = (summed(call[some], column, count) for column in (moved[some], times))
+        bandwidth = float((total / np.where(took > 0, took, np.inf)).max(initial=0)) * 1e9
     if found.nbytes and bandwidth:
         return tensors * found.nbytes / bandwidth * 1e9
     return found.op_ns * max(tensors / _OP_TENSORS, 1)

@@ -92,7 +92,9 @@ def _of_slices(overview: Overview) -> Advice | None:
     known: dict[tuple[int, ...], int] = {}
     size = np.array([known.setdefault(one, len(known)) for one in [*sizes, ()]], np.int64)
     ahead, own = records["fwd_instance"][rows], records["instance"][rows]
-    layer = overview.frame.of_stack(lambda stack: ".".join(stack.layer)).codes[rows]
+    layers = dict[tuple[str, ...], int]()
+    of_stack = [layers.setdefault(stack.layer, len(layers)) for stack in records.stacks]
+    layer = np.array([*of_stack, -1], np.int64)[records["scope"][rows]]
     each = distinct_rows(size[records["call"][rows]], layer, np.where(ahead >= 0, ahead, own), ahead >= 0)
     place = distinct_rows(*each.columns[:2]).inverse
     loop = (np.bincount(place) >= _SEVERAL * (1 if overview.steps is None else len(overview.steps)))[place]
