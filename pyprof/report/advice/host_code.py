@@ -14,6 +14,8 @@ from pyprof.report.time.places import FUNCTION, HostPlace
 from pyprof.report.time.replay import Change
 
 _LEAST = 0.03  # of the wall time
+_SCRIPT = re.compile(r"[^/\\]*\.py\(|/|[A-Za-z]:")  # a file without a folder, or with its whole path
+_SAVED = re.compile(r"torch/serialization\.py\(")  # which is torch's, but no part of the way from one op to the next
 _LONG_NS = 50_000  # a call: with less a function is part of the way from one op to the next, such as a hook
 _DO = "move it off the critical path: into another thread or process, or ahead of time while the device computes"
 _ON_CPU = (
@@ -83,10 +85,15 @@ def _on_cpu(overview: Overview) -> Advice | None:
     else:  # in several functions together, where pauses are longer than from one op to the next
         own = [found for found in map(places.place, np.flatnonzero(places.own_ns).tolist()) if _is_the_programs(found)]
         spent, long_ns = sum(found.own_ns for found in own), int(idle.own_ns[idle.own_ns >= BETWEEN_OPS_NS].sum())
+        below: dict[str, int] = {}
+        for found in own:
+            below[_own(found)] = below.get(_own(found), 0) + found.own_ns
         if 2 * min(spent, long_ns) <= places.total_ns:
             return None
-        worst = max(own, key=lambda found: found.own_ns)
-        where = f"the program's own code, {told(worst.own_ns // max(division.count, 1))} of it in {described(worst)}"
+        name = max(below, key=lambda name: below[name])
+        worst = max((found for found in own if _own(found) == name), key=lambda found: found.own_ns)
+        inside = counted_name(worst) if worst.name == name else f"{_function(name)}, most in {counted_name(worst)}"
+        where = f"the program's own code, {told(below[name] // max(division.count, 1))} of it in {inside}"
     part = spent / places.total_ns
     if idle.saves_ns * part <= _LEAST * division.wall_ns:
         return None
@@ -108,8 +115,9 @@ def own_function(overview: Overview) -> HostPlace | None:
 
 def _is_the_programs(place: HostPlace) -> bool:
     """Whether time in a place itself is that of the program's code, or of what it calls in C, and not of torch's."""
-    files = (name for name in (place.name, *reversed(place.inside_of)) if FUNCTION.fullmatch(name) and name[0] != "<")
-    return place.kind == "function" and rank_of(next(files, ""))[0] != NEVER
+    around = (place.name, *reversed(place.inside_of))
+    files = (name for name in around if FUNCTION.fullmatch(name) and name[0] != "<")
+    return place.kind == "function" and (rank_of(next(files, ""))[0] != NEVER or any(map(_SAVED.match, around)))
 
 
 def _streams(place: HostPlace) -> bool:
@@ -138,9 +146,19 @@ def _short(file: str) -> str:
 
 def _own_caller(place: HostPlace) -> str:
     """The program's own function around a library's."""
-    if place.kind != "function" or rank_of(place.name)[0] == USER:
+    if place.kind != "function" or place.name == (own := _own(place)) or not own:
         return ""
-    for name in reversed(place.inside_of):
-        if (found := FUNCTION.fullmatch(name)) and rank_of(name)[0] == USER:
-            return f", called by {found['name']} ({_short(found['file'])}:{found['line']})"
-    return ""
+    return f", called by {_function(own)}"
+
+
+def _own(place: HostPlace) -> str:
+    """The innermost function of the program's own around a place, or itself: of a script rather than of a package, which may be
+    installed; '' for none."""
+    names = [name for name in (place.name, *reversed(place.inside_of)) if rank_of(name)[0] == USER]
+    return next((name for name in names if _SCRIPT.match(name)), next(iter(names), ""))
+
+
+def _function(name: str) -> str:
+    """`decode (net.py:3)`."""
+    found = FUNCTION.fullmatch(name)
+    return name if found is None else f"{found['name']} ({_short(found['file'])}:{found['line']})"

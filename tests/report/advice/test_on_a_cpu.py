@@ -178,6 +178,21 @@ def test_several_functions_share_the_time_between_ops(tmp_path: Path, pause_us: 
     assert found.evidence == f"between ops 3.00 ms of 6.50 ms are spent in {where}"
 
 
+@pytest.mark.parametrize("library", ["pyarrow/compute.py(468): take", "torch/serialization.py(9): save"])
+def test_a_library_is_told_by_the_programs_function_that_calls_it(tmp_path: Path, library: str) -> None:
+    cpu = Cpu()
+    for _ in range(4):
+        cpu.op("aten::mm", [[64, 64], [64, 64]], 500)
+        other = library.replace("(", "(1", 1)  # in two functions: neither has most of the time
+        for name, begin, us in (("net.py(7): log", 10, 980), (library, 20, 460), (other, 500, 460)):
+            frame: dict[str, object] = {"ph": "X", "cat": "python_function", "pid": 7, "tid": 7, "args": {}}
+            cpu.events.append({**frame, "name": name, "ts": cpu.at + begin, "dur": us})
+        cpu.at += 1_000
+    cpu.op("aten::mm", [[64, 64], [64, 64]], 500)
+    advice = advice_of(overview_of(cpu.write(tmp_path)))["host_code"]
+    assert "the program's own code, 3.92 ms of it in log (net.py:7), most in" in advice.evidence
+
+
 def test_ops_without_shapes(tmp_path: Path) -> None:
     cpu = Cpu().op("aten::mm", [], 100)
     del cpu.events[0]["args"]
