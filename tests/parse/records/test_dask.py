@@ -27,6 +27,12 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def defaults() -> None:
+    """Of distributed: first imported under dask.config.set, they would go with its block."""
+    import distributed  # noqa: F401
+
+
 @pytest.fixture(scope="module")
 def scheduler() -> object:
     import distributed
@@ -91,20 +97,27 @@ def test_a_scheduler_that_is_killed_is_named(tmp_path: Path) -> None:
     """dask itself gives `CancelledError` without a reason."""
     import dask
 
-    env = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s", "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
+    env = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "20s", "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     address, python = f"tcp://127.0.0.1:{port}", [sys.executable, "-m", "distributed.cli.dask_scheduler"]
     options = {"cwd": tmp_path, "env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     server = subprocess.Popen([*python, "--port", port, "--no-dashboard", "--host", "127.0.0.1"], **options)  # type: ignore[call-overload]
     worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
-    process = subprocess.Popen([*worker, "--death-timeout", "5"], **options)  # type: ignore[call-overload]
+    process = subprocess.Popen([*worker, "--death-timeout", "60"], **options)  # type: ignore[call-overload]
     try:
         _wait(lambda: _answers(int(port)))
         began = tmp_path / "began"
-        ending = threading.Thread(target=lambda: (_wait(began.exists), server.kill()))
+
+        def end() -> None:
+            try:
+                _wait(began.exists)
+            finally:
+                server.kill()  # else the task would be waited for without end
+
+        ending = threading.Thread(target=end)
         ending.start()
-        with dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
+        with dask.config.set({"distributed.comm.timeouts.connect": "10s"}):
             results = dict(on_dask(_waits, [str(began)], address))
         ending.join()
     finally:
