@@ -19,6 +19,8 @@ from tests.conftest import ROOT
 from tests.counters.test_counters import PID, event, op, trace
 from tests.tiny import Nsys
 
+KIB = 1024
+
 MIB = 1 << 20
 
 
@@ -118,13 +120,15 @@ def test_a_trace_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("listed", "most"), [([], 600), ([["parameters", "", 9, 4000, -1], ["gradients", "", 2, 256, -1]], 4600)]
+    ("listed", "most"),
+    [([], 1600 * KIB), ([["parameters", "", 9, 4000 * KIB, -1], ["gradients", "", 2, 256 * KIB, -1]], 5600 * KIB)],
 )
 def test_memory_of_the_cpu_is_the_same_everywhere(
     listed: list[list[object]], most: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """torch counts it from the recording's begin: what was there before is known where the model's tensors are listed."""
-    changes = [moment(12, 344, 1, 344, -1), moment(13, 256, 2, 600, -1), moment(14, -344, 1, 256, -1)]
+    sizes = [(12, 1344, 1, 1344), (13, 256, 2, 1600), (14, -1344, 1, 256)]
+    changes = [moment(when, size * KIB, address, whole * KIB, -1) for when, size, address, whole in sizes]
     path = trace(tmp_path, {**op("aten::mm", 10, 10), "args": {}}, *changes)
     if listed:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"pyprof_memory": listed}))

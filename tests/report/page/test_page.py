@@ -156,7 +156,9 @@ def test_advice_about_the_capture_alone_comes_after_why_there_is_no_other(captur
     alone = shutil.copy(captures / "kineto/serving/vllm_decode_full.run.json.gz", tmp_path / "alone.json.gz")
     section = section_of(overview_of(Path(alone)), "run.json.gz")
     page = render([section])
-    why = page.index("<p>Nothing to advise: too little is recorded, ops are known of 3 % of the time. Most is lost in ")
+    why = page.index(
+        "<p>Nothing to advise: too little is recorded, ops are known of 3 % of the time. Most time is in the kernel "
+    )
     more = page.index(". To see more:</p>")
     assert page.index("What to do first") < why < more < page.index("Graph nodes") and page.count("Nothing to advise") == 1
 
