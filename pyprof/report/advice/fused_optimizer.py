@@ -28,6 +28,7 @@ from pyprof.tables.units import human
 
 _FUSED = r"(?i)fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam"
 _LONGEST = 500  # characters of a name that say so
+_ONE_PASS = 0.75  # of the bytes of a pass: a step that moves fewer is one already, as that of SGD without momentum
 _LEAST_BYTES = 1 << 10  # that an op moves: fewer show no rate
 _FEW = 8  # kernels of a device: fewer in a step mean a small model
 # Tensors that one pass reads and writes for each parameter: parameter, gradient, parameter again, and each state twice.
@@ -108,6 +109,8 @@ def _least_ns(overview: Overview, rows: Ints, tensors: int) -> float:
     found = _pass(overview, rows)
     if not overview.division.on_gpu and found.nbytes:
         call, moved = overview.records["call"][rows], overview.frame.costs.bytes[rows]
+        if np.maximum(moved, 0).sum() <= _ONE_PASS * tensors * found.nbytes:
+            return np.inf
         some = np.flatnonzero((moved >= _LEAST_BYTES) & (call >= 0))
         times, count = overview.records["dur_ns"][rows[some]], len(overview.records.calls)
         total, took = (summed(call[some], column, count) for column in (moved[some], times))

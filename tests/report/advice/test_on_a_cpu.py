@@ -75,6 +75,18 @@ def test_what_python_does_between_ops_stays(tmp_path: Path) -> None:
     assert "fused_optimizer" not in advice_of(overview_of(cpu.write(tmp_path)))
 
 
+def test_one_op_a_parameter_is_one_pass_whatever_its_pace(tmp_path: Path) -> None:
+    """The first step takes ten times as long as the second: that is not for want of fusing."""
+    cpu = Cpu().op("aten::mm", [[64, 64], [64, 64]], 600)
+    for us in (200, 20):
+        begin = cpu.at
+        for _ in range(10):
+            cpu.op("aten::add_", [[1000], [1000]], us)
+        step = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "pid": 7, "tid": 7, "ts": begin}
+        cpu.events.append({**step, "dur": cpu.at - begin + 2, "args": {}})
+    assert "fused_optimizer" not in advice_of(overview_of(cpu.write(tmp_path)))
+
+
 def test_an_op_that_holds_another_goes_with_it(tmp_path: Path) -> None:
     heads, scores = [8, 4, 128, 32], [8, 4, 128, 128]
     cpu = Cpu().op("aten::matmul", [heads, [8, 4, 32, 128]], 100)
