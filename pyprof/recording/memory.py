@@ -37,10 +37,11 @@ def _tensors(torch: Any) -> Iterator[tuple[str, str, Any]]:
             if one.grad is not None:
                 yield "gradients", "", one.grad
     for optimizer in instances(with_subclasses(torch.optim.Optimizer)):
-        for state in [*optimizer.state.values()]:
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    yield "optimizer state", str(name), value
+        with suppress(Exception):
+            for state in [*optimizer.state.values()]:
+                for name, value in state.items():
+                    if isinstance(value, torch.Tensor):
+                        yield "optimizer state", str(name), value
 
 
 class _History:

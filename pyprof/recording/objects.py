@@ -1,7 +1,7 @@
 """Classes -> the objects of these that exist, as the garbage collector knows them.
 
 `gc.get_objects()` would hold every object there is. A tuple that another thread is making must be held by nobody else, or it
-cannot grow, and Python raises SystemError there; so only what is asked for is ever held while other threads may run.
+cannot grow, and Python raises SystemError there; so only what refers to the classes is held while other threads may run.
 """
 
 from __future__ import annotations

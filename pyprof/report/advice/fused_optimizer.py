@@ -89,8 +89,8 @@ def find(overview: Overview) -> Advice | None:
     exclusive_ns = overview.division.exclusive_ns[rows]
     held, where = mean_ns(overview, exclusive_ns), places(overview, rows, exclusive_ns)
     ops = f": {named(where)}" if where[0].op else ""
-    waiting = f" and the device waits {human(waits, 'ns')} for their launches" if waits else ""
-    waiting = waiting if on_gpu or not waits else f" and Python {human(waits, 'ns')} between them"
+    words = " and the device waits {} for their launches" if on_gpu else " and Python {} between them"
+    waiting = words.format(human(waits, "ns")) if waits else ""
     passing = f"one pass over the parameters {human(held + waits - saves, 'ns')}"
     evidence = f"{len(rows):,} {'kernels' if on_gpu else 'ops'} of {name} take {human(held, 'ns')}{waiting}, {passing}{ops}"
     by_torch = any(part in name.lower() for part in _BY_TORCH)

@@ -92,7 +92,7 @@ def _on_cpu(overview: Overview) -> Advice | None:
             return None
         name = max(below, key=lambda name: below[name])
         worst = max((found for found in own if _own(found) == name), key=lambda found: found.own_ns)
-        inside = counted_name(worst) if worst.name == name else f"{_function(name)}, most in {counted_name(worst)}"
+        inside = counted_name(worst) if name in ("", worst.name) else f"{_function(name)}, most in {counted_name(worst)}"
         where = f"the program's own code, {told(below[name] // max(division.count, 1))} of it in {inside}"
     part = spent / places.total_ns
     if idle.saves_ns * part <= _LEAST * division.wall_ns:
@@ -132,16 +132,9 @@ def described(place: HostPlace) -> str:
 
 def counted_name(place: HostPlace) -> str:
     """`44 x IO`, `resize (image.py:301)`."""
-    found = FUNCTION.fullmatch(place.name)
-    if place.kind != "function" or found is None:
+    if place.kind != "function" or FUNCTION.fullmatch(place.name) is None:
         return f"{place.number:,} x {place.name}"
-    times = f", {counted(place.number, 'time')}" if place.number > 1 else ""
-    return f"{found['name']} ({_short(found['file'])}:{found['line']}){times}"
-
-
-def _short(file: str) -> str:
-    """A file of which the whole path was recorded with its folder, any other as it is."""
-    return "/".join(file.split("/")[-2:]) if file.startswith("/") else file
+    return _function(place.name) + (f", {counted(place.number, 'time')}" if place.number > 1 else "")
 
 
 def _own_caller(place: HostPlace) -> str:
@@ -159,6 +152,8 @@ def _own(place: HostPlace) -> str:
 
 
 def _function(name: str) -> str:
-    """`decode (net.py:3)`."""
-    found = FUNCTION.fullmatch(name)
-    return name if found is None else f"{found['name']} ({_short(found['file'])}:{found['line']})"
+    """`decode (net.py:3)`; of a whole path the folder and the file."""
+    if (found := FUNCTION.fullmatch(name)) is None:
+        return name
+    file = "/".join(found["file"].split("/")[-2:]) if found["file"].startswith("/") else found["file"]
+    return f"{found['name']} ({file}:{found['line']})"

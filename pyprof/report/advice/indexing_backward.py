@@ -15,6 +15,7 @@ from pyprof.columns.types import Bools, Ints
 from pyprof.model.opcall import OpCall
 from pyprof.model.records import PHASES
 from pyprof.model.trace import ActivityKind
+from pyprof.prof.formulas import matmul_class
 from pyprof.report.advice.base import Advice, cut_ns, is_worth, mean_ns, named, places, told
 from pyprof.report.time.overview import Overview
 from pyprof.report.time.replay import Change
@@ -53,11 +54,14 @@ def _of_tables(overview: Overview) -> Advice | None:
     ahead = classes.rows(mine & (phase == PHASES.index("forward")))
     ahead = ahead[overview.inside[ahead]]
     read: dict[tuple[int, ...], int] = {}  # rows of each table in all steps, at most
-    for code, _ in distinct_rows(records["call"][ahead], records["instance"][ahead]).columns.T.tolist():
-        shape = tables[code].shape
-        numbers = sum(one.numel for one in calls[code].tensors if "int" in (one.dtype or "") and one.numel > 1)
-        read[shape] = read.get(shape, 0) + numbers
-    few = {one: rows / steps / one[0] for one, rows in read.items() if rows and rows / steps < _FEW * one[0]}
+    often = np.bincount(distinct_rows(records["call"][ahead], records["instance"][ahead]).columns[0], minlength=len(calls))
+    for call, table, number in zip(calls, tables, often.tolist(), strict=True):
+        if table is not None and number:
+            indices = sum(one.numel for one in call.tensors if "int" in (one.dtype or "") and one.numel > 1)
+            read[table.shape] = read.get(table.shape, 0) + indices * number
+    # A table that a product takes too, as the head of a language model shares it, has a gradient for every row.
+    dense = {one.shape[::turn] for call in calls if matmul_class(call.name) for one in call.tensors for turn in (1, -1)}
+    few = {one: rows / steps / one[0] for one, rows in read.items() if one not in dense and 0 < rows / steps < _FEW * one[0]}
     share = np.ones(len(calls) + 1)
     for code, (call, table) in enumerate(zip(calls, tables, strict=True)):
         whole = table if looked_up[code] else call.tensors[0] if call.tensors else None
